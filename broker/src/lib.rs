@@ -1,0 +1,3 @@
+//! The server: see ARCHITECTURE.md for the flow.
+
+pub mod driver;
