@@ -1,1 +1,26 @@
-fn main() {}
+//! The project's verbs, as `cargo xtask …`. CI says the same words.
+//!
+//! None of them needs a tool installed by hand: what is missing they fetch, in a pinned version,
+//! into a cache outside the checkout.
+
+use clap::Parser;
+
+mod check;
+mod legacy;
+mod shell;
+
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", about = "The project's verbs")]
+enum Verb {
+    /// Format, lints, and what the dependencies bring along
+    Check,
+    /// The real broker against a driver that speaks the protocol of 2018
+    Legacy,
+}
+
+fn main() -> anyhow::Result<()> {
+    match Verb::parse() {
+        Verb::Check => check::run(),
+        Verb::Legacy => legacy::run(),
+    }
+}
