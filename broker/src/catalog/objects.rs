@@ -1,0 +1,173 @@
+//! Text in, objects out: ordinary Kubernetes YAML or JSON, several documents to a file.
+//!
+//! What becomes what:
+//!
+//! - `v1/Secret` is a secret.
+//! - A `List` (`v1/List`, or any kind that ends in `List` and has `items`) is its items.
+//! - Any other object is a machine class if its kind ends in `Class`, or if it has a `spec` or a
+//!   `providerSpec`; unless it belongs to Kubernetes itself (`v1`, `apps/v1`, `….k8s.io/…`), whose
+//!   Deployments and StorageClasses look alike and may well lie in the same folder.
+//! - Everything else is left alone, with a note.
+//!
+//! Scalars are read as YAML 1.2 has it (`yes` is a word, not a truth), except that `0644` is octal
+//! as for kubectl.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{Class, Secret};
+
+/// How a text is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    Yaml,
+    Json,
+}
+
+/// The objects of one text.
+#[derive(Debug, Default)]
+pub(super) struct Objects {
+    pub(super) classes: Vec<(Line, Arc<Class>)>,
+    pub(super) secrets: Vec<(Line, Arc<Secret>)>,
+    /// What was left alone, and why.
+    pub(super) notes: Vec<Fault>,
+}
+
+/// Where an object begins, counted from 1.
+pub(super) type Line = u64;
+
+/// One remark about a text. Never quotes it, since it may hold secrets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    pub(super) line: Option<Line>,
+    pub(super) message: String,
+}
+
+/// Reads all objects of a text, or says everything that is wrong with it.
+pub(super) fn read(text: &str, format: Format) -> Result<Objects, Vec<Fault>> {
+    let documents = match format {
+        Format::Yaml => yaml(text),
+        Format::Json => json(text),
+    };
+    let mut objects = Objects::default();
+    let mut faults = Vec::new();
+    for (line, document) in documents.map_err(|fault| vec![fault])? {
+        if let Err(message) = objects.add(line, document) {
+            faults.push(Fault { line: Some(line), message });
+        }
+    }
+    if faults.is_empty() { Ok(objects) } else { Err(faults) }
+}
+
+impl Objects {
+    fn add(&mut self, line: Line, object: Value) -> Result<(), String> {
+        let field = |field| match object.get(field) {
+            Some(Value::String(text)) if !text.is_empty() => Ok(text.as_str()),
+            _ => Err(format!("not a Kubernetes object: {field} is missing")),
+        };
+        let (api_version, kind) = (field("apiVersion")?, field("kind")?);
+        let described = format!("{kind} {}", name(&object));
+        match shape(api_version, kind, &object) {
+            Shape::Secret => {
+                let secret =
+                    Secret::from_object(object).map_err(|error| format!("{described}: {error}"))?;
+                self.secrets.push((line, Arc::new(secret)));
+            }
+            Shape::Class => {
+                let class =
+                    Class::from_object(object).map_err(|error| format!("{described}: {error}"))?;
+                self.classes.push((line, Arc::new(class)));
+            }
+            Shape::List(items) => {
+                for item in items {
+                    self.add(line, item)?;
+                }
+            }
+            Shape::Other => {
+                let message =
+                    format!("{described} ({api_version}) is no machine class: left alone");
+                self.notes.push(Fault { line: Some(line), message });
+            }
+        }
+        Ok(())
+    }
+}
+
+enum Shape {
+    Secret,
+    Class,
+    List(Vec<Value>),
+    Other,
+}
+
+fn shape(api_version: &str, kind: &str, object: &Value) -> Shape {
+    let has = |field| object.get(field).is_some_and(|value: &Value| !value.is_null());
+    if api_version == "v1" && kind == "Secret" {
+        Shape::Secret
+    } else if let (true, Some(Value::Array(items))) = (kind.ends_with("List"), object.get("items"))
+    {
+        Shape::List(items.clone())
+    } else if belongs_to_kubernetes(api_version) {
+        Shape::Other
+    } else if kind.ends_with("Class") || has("spec") || has("providerSpec") {
+        Shape::Class
+    } else {
+        Shape::Other
+    }
+}
+
+fn belongs_to_kubernetes(api_version: &str) -> bool {
+    const GROUPS: [&str; 5] = ["apps", "autoscaling", "batch", "extensions", "policy"];
+    match api_version.split_once('/') {
+        Some((group, _)) => GROUPS.contains(&group) || group.ends_with(".k8s.io"),
+        None => api_version == "v1",
+    }
+}
+
+/// How the author calls the object, for a message about it.
+fn name(object: &Value) -> &str {
+    object
+        .pointer("/metadata/name")
+        .and_then(Value::as_str)
+        .filter(|name| super::valid_name(name).is_ok())
+        .unwrap_or("(without a valid name)")
+}
+
+fn yaml(text: &str) -> Result<Vec<(Line, Value)>, Fault> {
+    let options = serde_saphyr::options! {
+        strict_booleans: true,
+        legacy_octal_numbers: true,
+        // A snippet would print the neighbourhood of the fault, which may be a secret.
+        with_snippet: false,
+    };
+    serde_saphyr::from_multiple_with_options::<serde_saphyr::Spanned<Value>>(text, options)
+        .map(|documents| {
+            documents
+                .into_iter()
+                .map(|document| (document.referenced.line(), document.value))
+                .collect()
+        })
+        .map_err(|error| {
+            let location = error.location();
+            Fault { line: location.map(|location| location.line()), message: error.to_string() }
+        })
+}
+
+fn json(text: &str) -> Result<Vec<(Line, Value)>, Fault> {
+    let mut documents = Vec::new();
+    let mut stream = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    loop {
+        let rest = &text[stream.byte_offset()..];
+        let begin = text.len() - rest.trim_start().len();
+        let line = 1 + text[..begin].matches('\n').count() as Line;
+        match stream.next() {
+            Some(Ok(document)) => documents.push((line, document)),
+            Some(Err(error)) => {
+                let line = (error.line() > 0).then_some(error.line() as Line);
+                return Err(Fault { line, message: error.to_string() });
+            }
+            None => return Ok(documents),
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! One consistent state of a catalog, and the place where it is exchanged for the next.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::{Path, PathBuf},
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use tokio::sync::broadcast;
+
+use super::{
+    Catalog, Class, Problem, Secret, SecretName,
+    objects::{Line, Objects},
+};
+use crate::driver::ClassId;
+
+/// How many changes a receiver may lag behind before it loses some.
+const CHANGES: usize = 1024;
+
+/// All classes and secrets at one moment, and what is wrong with them. Never modified.
+#[derive(Debug, Default)]
+pub(super) struct Snapshot {
+    classes: HashMap<ClassId, Arc<Class>>,
+    secrets: HashMap<SecretName, Arc<Secret>>,
+    pub(super) problems: Vec<Problem>,
+}
+
+impl Snapshot {
+    /// Puts the objects of all files together. Where two files have the same object, the first
+    /// path wins, on every replica alike, and the other is a problem that names both.
+    ///
+    /// `None` as a file stands for a text without one.
+    pub(super) fn of<'a>(files: impl Iterator<Item = (Option<&'a Path>, &'a Objects)>) -> Self {
+        let mut classes = Gathered::default();
+        let mut secrets = Gathered::default();
+        let mut problems = Vec::new();
+        for (file, objects) in files {
+            for (line, class) in &objects.classes {
+                let what = || class.id.to_string();
+                problems.extend(classes.add(class.id.clone(), class, file, *line, what));
+            }
+            for (line, secret) in &objects.secrets {
+                let what = || format!("Secret {}", secret.name());
+                problems.extend(secrets.add(secret.name().clone(), secret, file, *line, what));
+            }
+        }
+        Self { classes: classes.finish(), secrets: secrets.finish(), problems }
+    }
+
+    /// The secrets that came, went or have other data in `next`.
+    fn changed_secrets(&self, next: &Self) -> Vec<SecretName> {
+        let revision = |secrets: &HashMap<_, Arc<Secret>>, name| {
+            secrets.get(name).map(|secret: &Arc<Secret>| secret.revision())
+        };
+        let came = next.secrets.keys().filter(|name| !self.secrets.contains_key(*name));
+        self.secrets
+            .keys()
+            .filter(|name| revision(&self.secrets, *name) != revision(&next.secrets, *name))
+            .chain(came)
+            .cloned()
+            .collect()
+    }
+}
+
+/// The first object of each name, and where it was.
+struct Gathered<'a, K, V> {
+    found: BTreeMap<K, (&'a Arc<V>, Option<&'a Path>, Line)>,
+}
+
+impl<K, V> Default for Gathered<'_, K, V> {
+    fn default() -> Self {
+        Self { found: BTreeMap::new() }
+    }
+}
+
+impl<'a, K: Ord + std::hash::Hash, V> Gathered<'a, K, V> {
+    fn add(
+        &mut self,
+        key: K,
+        value: &'a Arc<V>,
+        file: Option<&'a Path>,
+        line: Line,
+        what: impl FnOnce() -> String,
+    ) -> Option<Problem> {
+        if let Some((_, first_file, first_line)) = self.found.get(&key) {
+            let first = Problem {
+                file: first_file.map(PathBuf::from),
+                line: Some(*first_line),
+                message: String::new(),
+            };
+            let first = first.to_string();
+            let message = format!(
+                "{} is already defined in {}; that one is in force",
+                what(),
+                first.trim_end_matches([':', ' '])
+            );
+            return Some(Problem { file: file.map(PathBuf::from), line: Some(line), message });
+        }
+        self.found.insert(key, (value, file, line));
+        None
+    }
+
+    fn finish(self) -> HashMap<K, Arc<V>> {
+        self.found.into_iter().map(|(key, (value, ..))| (key, value.clone())).collect()
+    }
+}
+
+/// Holds the snapshot that is in force, and answers as a catalog from it. Readers take it whole, so they never see half a change.
+#[derive(Debug)]
+pub(super) struct Store {
+    current: RwLock<Arc<Snapshot>>,
+    changes: broadcast::Sender<SecretName>,
+}
+
+impl Store {
+    pub(super) fn new(first: Snapshot) -> Self {
+        Self { current: RwLock::new(Arc::new(first)), changes: broadcast::Sender::new(CHANGES) }
+    }
+
+    fn current(&self) -> Arc<Snapshot> {
+        // Nothing panics while it holds the lock; and if it did, the snapshot is still whole.
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Puts `next` in force, then tells which secrets changed: whoever hears of a change and looks
+    /// sees the new one.
+    pub(super) fn publish(&self, next: Snapshot) {
+        let next = Arc::new(next);
+        let previous = {
+            let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *current, next.clone())
+        };
+        for name in previous.changed_secrets(&next) {
+            // An error only says that nobody listens at the moment.
+            drop(self.changes.send(name));
+        }
+    }
+}
+
+impl Catalog for Store {
+    fn class(&self, id: &ClassId) -> Option<Arc<Class>> {
+        self.current().classes.get(id).cloned()
+    }
+
+    fn classes(&self) -> Vec<Arc<Class>> {
+        let mut classes: Vec<_> = self.current().classes.values().cloned().collect();
+        classes.sort_unstable_by(|one, other| one.id.cmp(&other.id));
+        classes
+    }
+
+    fn secret(&self, name: &SecretName) -> Option<Arc<Secret>> {
+        self.current().secrets.get(name).cloned()
+    }
+
+    fn changes(&self) -> broadcast::Receiver<SecretName> {
+        self.changes.subscribe()
+    }
+
+    fn problems(&self) -> Vec<Problem> {
+        self.current().problems.clone()
+    }
+}
