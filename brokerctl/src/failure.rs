@@ -1,0 +1,261 @@
+//! What went wrong, what to do about it, and the exit code of it. Pure: no room here talks to
+//! anyone.
+
+use std::{borrow::Cow, error::Error, fmt, process::ExitCode, time::Duration};
+
+use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
+
+use crate::{age, args::Address, table::printable};
+
+/// How `brokerctl` ends. The numbers are promised to scripts in `--help`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    Ok = 0,
+    /// Definite: the driver's answer, or the broker's refusal.
+    Failed = 1,
+    /// As clap has it for a command line that is wrong.
+    Usage = 2,
+    NoBroker = 3,
+    /// It may have happened, or may still happen: the same command again tells.
+    OutcomeUnknown = 4,
+    /// Nothing reached a driver, and later it may work.
+    NotNow = 5,
+    NotFound = 6,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// A failure as the operator sees it: an error, and lines that help.
+#[derive(Debug)]
+pub struct Failure {
+    exit: Exit,
+    message: String,
+    advice: Vec<Cow<'static, str>>,
+}
+
+/// What was asked, as far as a failure's meaning depends on it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked<'a> {
+    pub(crate) of: &'a Address,
+    /// An operation that changes the world, so that "unknown" is something to worry about.
+    pub(crate) changes: bool,
+    /// The caller would have waited for a driver.
+    pub(crate) waited: bool,
+}
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, message: message.into(), advice: Vec::new() }
+    }
+
+    pub(crate) fn advise(mut self, line: impl Into<Cow<'static, str>>) -> Self {
+        self.advice.push(line.into());
+        self
+    }
+
+    pub(crate) fn no_broker(address: &Address, error: &(dyn Error + 'static)) -> Self {
+        let message = format!("no broker answers at {address}: {}", root(error));
+        Self::new(Exit::NoBroker, message)
+            .advise("start one with `machine-broker dev`, or set --broker or BROKER_ADDRESS")
+    }
+
+    /// The operator pressed Ctrl-C while `doing` something.
+    pub(crate) fn interrupted(doing: &str) -> Self {
+        Self::new(Exit::OutcomeUnknown, format!("interrupted while {doing}"))
+            .advise("the operation may go on without you")
+            .advise("run the same command again to learn its outcome")
+    }
+
+    pub(crate) fn of(status: &Status, asked: Asked<'_>) -> Self {
+        let report = Report::of(status);
+        let exit = judge(status.code(), report.delivery, asked.changes);
+        let message = match (status.message(), report.delivery) {
+            // tonic's own words for these would puzzle: they are about its insides.
+            (_, None) if timed_out(status.code()) => {
+                format!("no answer from {} in time", asked.of)
+            }
+            (message, None) if lost(status.code()) => {
+                let cause = status.source().map_or(message.to_owned(), root);
+                format!("the connection to {} broke before the answer: {cause}", asked.of)
+            }
+            ("", _) => status.code().description().to_owned(),
+            (message, _) => message.to_owned(),
+        };
+        let mut failure = Self::new(exit, message);
+        failure.advice.extend(report.place());
+        failure.advice.extend(advice(status.code(), &report, exit, asked));
+        failure
+    }
+
+    pub fn exit(&self) -> Exit {
+        self.exit
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut lines = self.message.lines();
+        write!(f, "error: {}", printable(lines.next().unwrap_or_default()))?;
+        for line in lines.chain(self.advice.iter().map(AsRef::as_ref)) {
+            write!(f, "\n  {}", printable(line))?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a delete was refused only because a driver of 2018 needs the provider's id for it.
+pub(crate) fn wants_provider_id(status: &Status) -> bool {
+    status.code() == Code::FailedPrecondition && Report::of(status).reason == "PROVIDER_ID_REQUIRED"
+}
+
+/// How far the operation got. [`None`] in its place: the status is not the broker's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Delivery {
+    NotSent,
+    Sent,
+    Accepted,
+    Answered,
+}
+
+/// What the broker says beyond code and message.
+#[derive(Debug, Default)]
+struct Report {
+    reason: String,
+    delivery: Option<Delivery>,
+    operation: Option<String>,
+    driver: Option<String>,
+    provider_id: Option<String>,
+    retry_after: Option<Duration>,
+}
+
+impl Report {
+    fn of(status: &Status) -> Self {
+        let retry_after = status.get_details_retry_info().and_then(|info| info.retry_delay);
+        let Some(mut info) = status.get_details_error_info() else {
+            return Self { retry_after, ..Self::default() };
+        };
+        let mut take = |key: &str| info.metadata.remove(key).filter(|value| !value.is_empty());
+        let delivery = take("delivery").map(|delivery| match delivery.as_str() {
+            "NOT_SENT" => Delivery::NotSent,
+            "ACCEPTED" => Delivery::Accepted,
+            "ANSWERED" => Delivery::Answered,
+            // A broker newer than this may say something else: nothing is promised then.
+            _ => Delivery::Sent,
+        });
+        let (operation, driver) = (take("operation_id"), take("driver_instance"));
+        let provider_id = take("provider_id");
+        Self { reason: info.reason, delivery, operation, driver, provider_id, retry_after }
+    }
+
+    /// Where to look for more, in logs and `brokerctl operations`.
+    fn place(&self) -> Option<Cow<'static, str>> {
+        match (&self.operation, &self.driver) {
+            (Some(operation), Some(driver)) => {
+                Some(format!("operation {operation}, driver {driver}").into())
+            }
+            (Some(operation), None) => Some(format!("operation {operation}").into()),
+            (None, Some(driver)) => Some(format!("driver {driver}").into()),
+            (None, None) => None,
+        }
+    }
+}
+
+fn judge(code: Code, delivery: Option<Delivery>, changes: bool) -> Exit {
+    use Code::{Aborted, NotFound, ResourceExhausted, Unavailable};
+    match (delivery, code) {
+        (Some(Delivery::Sent | Delivery::Accepted), _) => Exit::OutcomeUnknown,
+        (Some(Delivery::Answered), NotFound) => Exit::NotFound,
+        (Some(Delivery::Answered), _) => Exit::Failed,
+        (Some(Delivery::NotSent), Unavailable | ResourceExhausted | Aborted) => Exit::NotNow,
+        (Some(Delivery::NotSent), code) if timed_out(code) => Exit::NotNow,
+
+        // Nobody says how far it got: our own transport, a proxy, or not a broker at all.
+        (None, code) if timed_out(code) => Exit::OutcomeUnknown,
+        (None, code) if lost(code) && changes => Exit::OutcomeUnknown,
+        (None, code) if lost(code) => Exit::NoBroker,
+        (None, ResourceExhausted) => Exit::NotNow,
+
+        (_, NotFound) => Exit::NotFound,
+        (_, _) => Exit::Failed,
+    }
+}
+
+/// tonic ends a call whose time is over with CANCELLED, others with DEADLINE_EXCEEDED.
+fn timed_out(code: Code) -> bool {
+    matches!(code, Code::DeadlineExceeded | Code::Cancelled)
+}
+
+/// What tonic makes of a connection that breaks.
+fn lost(code: Code) -> bool {
+    matches!(code, Code::Unavailable | Code::Unknown | Code::Internal)
+}
+
+/// What to do, or what may be relied on.
+fn advice(code: Code, report: &Report, exit: Exit, asked: Asked<'_>) -> Vec<Cow<'static, str>> {
+    let again = match report.retry_after {
+        Some(after) => format!("run the same command again after {}", whole_seconds(after)),
+        None => "run the same command again".to_owned(),
+    };
+    let mut lines: Vec<Cow<'static, str>> = Vec::new();
+    match (exit, report.delivery) {
+        (Exit::OutcomeUnknown, _) if asked.changes => {
+            lines.push(
+                match report.delivery {
+                    Some(Delivery::Accepted) => "outcome unknown: a driver was at work on it",
+                    _ => "outcome unknown: it may have happened, or may still happen",
+                }
+                .into(),
+            );
+            lines.push(format!("{again} to learn it: nothing is done twice").into());
+        }
+        (Exit::OutcomeUnknown, _) => lines.push(format!("nothing was changed: {again}").into()),
+        (Exit::NotNow, _) => {
+            lines.push(format!("nothing happened, it is safe to retry: {again}").into());
+            if code == Code::Unavailable && !asked.waited {
+                lines.push("with --wait it waits until a driver is there".into());
+            }
+        }
+        (Exit::NoBroker, _) => lines.push(format!("nothing was changed: {again}").into()),
+        (_, Some(Delivery::NotSent)) => lines.push("nothing was sent to a driver".into()),
+        (_, Some(Delivery::Answered)) if report.reason == "UNINITIALIZED" => {
+            lines.extend(report.provider_id.as_ref().map(|id| format!("provider id {id}").into()));
+            lines.push(
+                "the machine exists: complete it with `brokerctl machines initialize`".into(),
+            );
+        }
+        (_, Some(Delivery::Answered)) if report.retry_after.is_some() => {
+            lines.push(format!("this is the driver's answer: {again}").into());
+        }
+        (_, _) => {}
+    }
+    if report.delivery.is_none() && (lost(code) || code == Code::Unimplemented) {
+        let at = asked.of;
+        lines.push(
+            format!("should it persist: is {at} the --listen address of a machine-broker?").into(),
+        );
+    }
+    lines
+}
+
+/// The innermost cause, which is the one that says something.
+fn root(error: &(dyn Error + 'static)) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}
+
+/// Rounded up, so that nobody comes back too early.
+fn whole_seconds(duration: Duration) -> String {
+    let partial = u64::from(duration.subsec_nanos() > 0);
+    age::human(Duration::from_secs(duration.as_secs().saturating_add(partial).max(1)))
+}
+
+#[cfg(test)]
+mod tests;

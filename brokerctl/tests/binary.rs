@@ -1,0 +1,65 @@
+//! The binary itself: exit codes and streams as a shell sees them.
+
+use std::process::{Command, Output, Stdio};
+
+fn brokerctl(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_brokerctl"))
+        .args(arguments)
+        .env_remove("BROKER_ADDRESS")
+        .output()
+        .expect("brokerctl starts")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn help_documents_every_exit_code() {
+    let output = brokerctl(&["--help"]);
+    assert_eq!(output.status.code(), Some(0));
+    let help = String::from_utf8(output.stdout).expect("UTF-8");
+    let (_, codes) = help.split_once("Exit codes:\n").expect("a section on exit codes");
+    for code in 0..=6 {
+        assert!(codes.contains(&format!("  {code}  ")), "{code} is missing from\n{codes}");
+    }
+}
+
+#[test]
+fn a_wrong_command_line_is_a_case_of_its_own() {
+    for wrong in [
+        &["machines", "create", "worker-0"][..],
+        &["machines", "create", "", "--kind", "K", "--class", "C"],
+        &["machines", "list", "NAME", "--kind", "K", "--class", "C"],
+        &["--broker", "https://broker.example", "drivers"],
+        &["drivers", "-o", "xml"],
+        &["drivers", "--timeout", "5"],
+    ] {
+        let output = brokerctl(wrong);
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}: {}", stderr(&output));
+        assert!(output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn no_broker_is_told_in_plain_text() {
+    // Port 1 is nobody's.
+    let output = brokerctl(&["drivers", "--broker", "127.0.0.1:1", "-o", "json"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(output.stdout.is_empty());
+    let told = stderr(&output);
+    assert!(told.starts_with("error: no broker answers at 127.0.0.1:1: "), "{told}");
+    // Nothing but text where there is no terminal.
+    assert!(!told.contains('\x1b'), "{told}");
+}
+
+#[test]
+fn the_address_comes_from_the_environment_too() {
+    let output = Command::new(env!("CARGO_BIN_EXE_brokerctl"))
+        .arg("drivers")
+        .env("BROKER_ADDRESS", "127.0.0.1:1")
+        .stdin(Stdio::null())
+        .output()
+        .expect("brokerctl starts");
+    assert!(stderr(&output).contains("127.0.0.1:1"));
+}
