@@ -1,7 +1,7 @@
 //! Machine classes and secrets, for dispatch and for drivers that ask.
 //!
 //! One trait, [`Catalog`], answered from memory; where the objects come from is its
-//! implementation's affair: a folder of YAML (`Directory`), a text ([`Static`]). What one driver
+//! implementation's affair: a folder of YAML ([`Directory`]), a text ([`Static`]). What one driver
 //! may see of a catalog is its [`Scope`]; nobody hands a class or a secret to a driver around it.
 
 use std::{fmt, path::PathBuf, sync::Arc};
@@ -12,6 +12,7 @@ use crate::driver::ClassId;
 
 mod class;
 pub mod class_name;
+mod directory;
 mod fixed;
 mod metadata;
 mod objects;
@@ -22,6 +23,7 @@ mod snapshot;
 
 pub use class::Class;
 pub use class_name::{NameError, valid_name};
+pub use directory::Directory;
 pub use fixed::Static;
 pub use scope::{Denied, Scope, secret_revision};
 pub use secret::{Secret, SecretName};

@@ -149,8 +149,11 @@ fn yaml(text: &str) -> Result<Vec<(Line, Value)>, Fault> {
                 .collect()
         })
         .map_err(|error| {
-            let location = error.location();
-            Fault { line: location.map(|location| location.line()), message: error.to_string() }
+            let (message, location) = (error.to_string(), error.location());
+            let Some(location) = location else { return Fault { line: None, message } };
+            let (line, column) = (location.line(), location.column());
+            let message = told_once(&message, &format!(" at line {line}, column {column}"), column);
+            Fault { line: Some(line), message }
         })
 }
 
@@ -164,10 +167,20 @@ fn json(text: &str) -> Result<Vec<(Line, Value)>, Fault> {
         match stream.next() {
             Some(Ok(document)) => documents.push((line, document)),
             Some(Err(error)) => {
-                let line = (error.line() > 0).then_some(error.line() as Line);
-                return Err(Fault { line, message: error.to_string() });
+                let (line, column) = (error.line(), error.column() as u64);
+                let place = format!(" at line {line} column {column}");
+                let message = told_once(&error.to_string(), &place, column);
+                return Err(Fault { line: Some(line as Line), message });
             }
             None => return Ok(documents),
         }
+    }
+}
+
+/// The line stands before the message already.
+fn told_once(message: &str, place: &str, column: u64) -> String {
+    match message.strip_suffix(place) {
+        Some(message) => format!("{message} (column {column})"),
+        None => message.to_owned(),
     }
 }
