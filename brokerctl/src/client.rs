@@ -81,6 +81,11 @@ impl Broker {
         request
     }
 
+    /// A look at the registry has failed, where there is no driver to wait for.
+    pub(crate) fn look_failed(&self, status: &Status) -> Failure {
+        self.question_failed(status, true)
+    }
+
     /// A question that changed nothing has failed.
     pub(crate) fn question_failed(&self, status: &Status, waited: bool) -> Failure {
         Failure::of(status, Asked { of: &self.address, changes: false, waited })

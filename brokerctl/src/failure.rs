@@ -211,7 +211,7 @@ fn advice(code: Code, report: &Report, exit: Exit, asked: Asked<'_>) -> Vec<Cow<
                 }
                 .into(),
             );
-            lines.push(format!("{again} to learn it: nothing is done twice").into());
+            lines.push(format!("{again} to learn it").into());
         }
         (Exit::OutcomeUnknown, _) => lines.push(format!("nothing was changed: {again}").into()),
         (Exit::NotNow, _) => {

@@ -52,7 +52,7 @@ impl List {
         let kind = self.kind.unwrap_or_default();
         let request = broker.look(ListDriversRequest { kind: kind.clone() });
         let answer = broker.registry().list_drivers(request).await;
-        let drivers = answer.map_err(|status| broker.question_failed(&status, true))?.into_inner();
+        let drivers = answer.map_err(|status| broker.look_failed(&status))?.into_inner();
         if drivers.drivers.is_empty() {
             let of = if kind.is_empty() { String::new() } else { format!(" for {kind}") };
             let address = broker.address();

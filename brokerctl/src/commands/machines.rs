@@ -18,15 +18,33 @@ use super::Session;
 use crate::{Exit, Failure, progress::Progress};
 use view::{MachineList, MachineView};
 
+const CREATE_HELP: &str = "\
+Examples:
+  brokerctl machines create worker-0 --kind SimMachineClass --class small
+  brokerctl machines create worker-0 --kind SimMachineClass --class small --wait --timeout 10m
+  brokerctl machines create worker-0 --kind SimMachineClass --class small --user-data init.yaml
+
+When the outcome is unknown (exit code 4), run the same command again to learn it.";
+
+const DELETE_HELP: &str = "\
+Examples:
+  brokerctl machines delete worker-0 --kind SimMachineClass --class small
+  brokerctl machines delete worker-0 --kind AWSMachineClass --class test --provider-id i-0abc
+
+Drivers of the historic protocol delete by the provider's id alone. Without --provider-id
+brokerctl then looks it up in the list of the class's machines.";
+
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Machines {
     /// Make a machine exist. Of a name that exists already, no second one is made
+    #[command(after_help = CREATE_HELP)]
     Create(Create),
     /// List all machines of a class
     List(List),
     /// Ask the driver how a machine is
     Status(Status),
     /// Make a machine not exist. To delete what is not there is a success
+    #[command(after_help = DELETE_HELP)]
     Delete(delete::Delete),
     /// Complete a machine that create or status reported as UNINITIALIZED
     #[command(visible_alias = "init")]
@@ -107,7 +125,7 @@ struct Class {
     kind: String,
 
     /// The name of the machine class
-    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     class: String,
 
     /// The kind's group/version. Not needed while drivers serve only one

@@ -48,7 +48,7 @@ impl List {
     async fn run(self, Session { broker, output }: &mut Session<'_, '_>) -> Result<(), Failure> {
         let request = broker.look(ListOperationsRequest { finished: self.finished.get() });
         let answer = broker.registry().list_operations(request).await;
-        let answer = answer.map_err(|status| broker.question_failed(&status, true))?.into_inner();
+        let answer = answer.map_err(|status| broker.look_failed(&status))?.into_inner();
         if answer.operations.is_empty() {
             output.remark(format!("{} has run no operation yet", broker.address()));
         }

@@ -15,7 +15,7 @@ use broker_proto::v1::{
 };
 use brokerctl::{Args, Console, Exit};
 use clap::Parser as _;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, task::JoinSet};
 use tonic::{
     Code, Request, Response, Status, Streaming,
     codegen::BoxStream,
@@ -23,11 +23,11 @@ use tonic::{
 };
 use tonic_types::{ErrorDetails, StatusExt as _};
 
-/// Cheap to clone: every clone is the same broker.
-#[derive(Clone, Default)]
 pub(crate) struct FakeBroker {
     address: String,
     script: Arc<Script>,
+    // Stops serving when dropped.
+    _serving: JoinSet<Result<(), tonic::transport::Error>>,
 }
 
 #[derive(Default)]
@@ -62,14 +62,14 @@ impl FakeBroker {
     pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("is bound").to_string();
-        let broker = Self { address, ..Self::default() };
+        let script = Arc::new(Script::default());
         let server = Server::builder()
-            .add_service(MachinesServer::new(broker.clone()))
-            .add_service(RegistryServer::new(broker.clone()))
+            .add_service(MachinesServer::from_arc(script.clone()))
+            .add_service(RegistryServer::from_arc(script.clone()))
             .serve_with_incoming(TcpIncoming::from(listener));
-        // Ends with the test's runtime.
-        drop(tokio::spawn(server));
-        broker
+        let mut serving = JoinSet::new();
+        serving.spawn(server);
+        Self { address, script, _serving: serving }
     }
 
     pub(crate) async fn run(&self, line: &str) -> Seen {
@@ -101,17 +101,19 @@ impl FakeBroker {
     pub(crate) fn deadlines(&self) -> Vec<Option<String>> {
         self.script.deadlines.lock().unwrap().clone()
     }
+}
 
+impl Script {
     fn note<T>(&self, request: Request<T>, asked: fn(T) -> Asked) {
         let deadline = request.metadata().get("grpc-timeout");
         let deadline = deadline.map(|value| value.to_str().expect("ASCII").to_owned());
-        self.script.deadlines.lock().unwrap().push(deadline);
-        self.script.asked.lock().unwrap().push(asked(request.into_inner()));
+        self.deadlines.lock().unwrap().push(deadline);
+        self.asked.lock().unwrap().push(asked(request.into_inner()));
     }
 
     /// Without an answer in the script it never answers.
     async fn machine(&self) -> Result<Response<MachineResponse>, Status> {
-        let answer = self.script.machines.lock().unwrap().pop_front();
+        let answer = self.machines.lock().unwrap().pop_front();
         match answer {
             Some(answer) => answer.map(Response::new),
             None => std::future::pending().await,
@@ -141,13 +143,13 @@ pub(crate) fn status(code: Code, reason: &str, message: &str, delivery: &str) ->
 }
 
 #[tonic::async_trait]
-impl Registry for FakeBroker {
+impl Registry for Script {
     async fn list_drivers(
         &self,
         request: Request<ListDriversRequest>,
     ) -> Result<Response<ListDriversResponse>, Status> {
         self.note(request, Asked::Drivers);
-        Ok(Response::new(self.script.drivers.lock().unwrap().clone()))
+        Ok(Response::new(self.drivers.lock().unwrap().clone()))
     }
 
     async fn list_operations(
@@ -160,7 +162,7 @@ impl Registry for FakeBroker {
 }
 
 #[tonic::async_trait]
-impl Machines for FakeBroker {
+impl Machines for Script {
     async fn create_machine(
         &self,
         request: Request<MachineRequest>,
@@ -198,7 +200,7 @@ impl Machines for FakeBroker {
         request: Request<ListMachinesRequest>,
     ) -> Result<Response<ListMachinesResponse>, Status> {
         self.note(request, Asked::List);
-        let answer = self.script.lists.lock().unwrap().pop_front();
+        let answer = self.lists.lock().unwrap().pop_front();
         answer.unwrap_or_else(|| Ok(ListMachinesResponse::default())).map(Response::new)
     }
 
