@@ -216,7 +216,7 @@ fn advice(code: Code, report: &Report, exit: Exit, asked: Asked<'_>) -> Vec<Cow<
         (Exit::OutcomeUnknown, _) => lines.push(format!("nothing was changed: {again}").into()),
         (Exit::NotNow, _) => {
             lines.push(format!("nothing happened, it is safe to retry: {again}").into());
-            if code == Code::Unavailable && !asked.waited {
+            if matches!(report.reason.as_str(), "NO_DRIVER" | "DRIVER_NOT_READY") && !asked.waited {
                 lines.push("with --wait it waits until a driver is there".into());
             }
         }

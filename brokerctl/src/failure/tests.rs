@@ -30,6 +30,10 @@ fn status(code: Code, message: &str, delivery: &str, retry_after: Option<Duratio
     Status::with_error_details(code, message, details)
 }
 
+fn not_sent() -> HashMap<String, String> {
+    HashMap::from([("delivery".to_owned(), "NOT_SENT".to_owned())])
+}
+
 fn told(status: &Status) -> String {
     create(status).to_string()
 }
@@ -48,8 +52,15 @@ error: the queue is full
 
 #[test]
 fn who_did_not_wait_for_a_driver_learns_how() {
-    let status = status(Code::Unavailable, "no driver for X", "NOT_SENT", None);
-    assert!(told(&status).ends_with("\n  with --wait it waits until a driver is there"));
+    let info = |reason| ErrorDetails::with_error_info(reason, "machinebroker.dev", not_sent());
+    let status = |reason| Status::with_error_details(Code::Unavailable, "no", info(reason));
+    let hint = "\n  with --wait it waits until a driver is there";
+    assert!(told(&status("NO_DRIVER")).ends_with(hint));
+    // Waiting for a driver does not help where the broker itself is going.
+    assert!(!told(&status("BROKER_STOPPING")).contains("--wait"));
+
+    let waited = Asked { of: &address(), changes: true, waited: true };
+    assert!(!Failure::of(&status("NO_DRIVER"), waited).to_string().contains("--wait"));
 }
 
 #[test]
