@@ -1,6 +1,9 @@
 //! Format, lints, and what the dependencies bring along: licences, sources, known holes.
 
-use std::{path::PathBuf, process::Command};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::Context;
 
@@ -29,7 +32,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
 
 /// The database of advisories is a git repository that a closed network does not reach. Nothing of
 /// ours is wrong then, but nobody may believe that it was checked.
-fn advisories_are_reachable(deny: &PathBuf) -> anyhow::Result<bool> {
+fn advisories_are_reachable(deny: &Path) -> anyhow::Result<bool> {
     let fetch =
         deny_command(deny).args(["fetch", "db"]).output().context("cannot run cargo-deny")?;
     if !fetch.status.success() {
@@ -38,7 +41,7 @@ fn advisories_are_reachable(deny: &PathBuf) -> anyhow::Result<bool> {
     Ok(fetch.status.success())
 }
 
-fn deny_command(deny: &PathBuf) -> Command {
+fn deny_command(deny: &Path) -> Command {
     let mut command = Command::new(deny);
     command.current_dir(shell::root());
     command

@@ -3,6 +3,8 @@
 //! None of them needs a tool installed by hand: what is missing they fetch, in a pinned version,
 //! into a cache outside the checkout.
 
+use std::process::ExitCode;
+
 use clap::Parser;
 
 mod check;
@@ -18,9 +20,17 @@ enum Verb {
     Legacy,
 }
 
-fn main() -> anyhow::Result<()> {
-    match Verb::parse() {
+fn main() -> ExitCode {
+    let done = match Verb::parse() {
         Verb::Check => check::run(),
         Verb::Legacy => legacy::run(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Not by returning it: a backtrace of ours would bury what the failed program said.
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }
