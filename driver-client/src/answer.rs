@@ -1,0 +1,237 @@
+//! Answers on their way to the wire: bounded, and lists cut into pages.
+
+use std::{sync::Arc, time::Duration};
+
+use broker_proto::v1::{self as wire, operation_result};
+use prost::Message as _;
+
+use crate::{
+    error::Error,
+    machine::{ListedMachine, Machine},
+};
+
+/// How an operation ended.
+pub(crate) type Outcome = Result<Payload, Error>;
+
+/// What a successful answer holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Payload {
+    Machine(Machine),
+    List(Vec<ListedMachine>),
+    VolumeIds(Vec<String>),
+}
+
+/// Longer messages are cut: they are for people.
+const MESSAGE_BYTES: usize = 16 * 1024;
+/// Larger answers than this are refused; lists are paged instead.
+const ANSWER_BYTES: usize = 1024 * 1024;
+const PAGE_MACHINES: usize = 1000;
+/// Well below [`ANSWER_BYTES`], so that control frames never wait long behind a page.
+const PAGE_BYTES: usize = 256 * 1024;
+
+/// Refuses an answer that no broker would take, before anything relies on it.
+pub(crate) fn bounded(outcome: Outcome) -> Outcome {
+    let machine = match &outcome {
+        Ok(Payload::List(_)) => return outcome,
+        Ok(Payload::VolumeIds(ids)) => {
+            let bytes = ids.iter().map(String::len).sum();
+            return if bytes <= ANSWER_BYTES { outcome } else { Err(too_large(bytes)) };
+        }
+        Ok(Payload::Machine(machine)) => Some(machine),
+        Err(error) => error.machine(),
+    };
+    match machine.map_or(0, |machine| machine_to_wire(machine).encoded_len()) {
+        bytes if bytes > ANSWER_BYTES => Err(too_large(bytes)),
+        _ => outcome,
+    }
+}
+
+fn too_large(bytes: usize) -> Error {
+    Error::internal(format!("the driver's answer has {bytes} bytes, more than {ANSWER_BYTES}"))
+}
+
+/// An outcome as one or, for a list, several frames' worth of results.
+///
+/// Lazy: a long list is never held twice.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    outcome: Arc<Outcome>,
+    /// How many machines of a list were handed out; `None` at the end.
+    position: Option<usize>,
+}
+
+impl Pages {
+    pub(crate) fn new(outcome: Arc<Outcome>) -> Self {
+        Self { outcome, position: Some(0) }
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.position.is_none()
+    }
+}
+
+impl Iterator for Pages {
+    type Item = wire::OperationResult;
+
+    fn next(&mut self) -> Option<wire::OperationResult> {
+        let start = self.position.take()?;
+        let payload = match &*self.outcome {
+            Err(error) => return Some(error_to_wire(error)),
+            Ok(Payload::Machine(machine)) => {
+                operation_result::Payload::Machine(machine_to_wire(machine))
+            }
+            Ok(Payload::VolumeIds(ids)) => {
+                let volume_ids = ids.clone();
+                operation_result::Payload::VolumeIds(wire::GetVolumeIDsResponse { volume_ids })
+            }
+            Ok(Payload::List(machines)) => {
+                let rest = machines.get(start..).unwrap_or_default();
+                let count = page_length(rest);
+                let more = count < rest.len();
+                self.position = more.then_some(start + count);
+                let machines = rest.iter().take(count).map(listed_to_wire).collect();
+                operation_result::Payload::List(wire::ListPage { machines, more })
+            }
+        };
+        Some(wire::OperationResult { payload: Some(payload), ..Default::default() })
+    }
+}
+
+/// How many of these machines fit into one page: at least one, or a list would never end.
+fn page_length(machines: &[ListedMachine]) -> usize {
+    let mut bytes = 0;
+    let fitting = machines
+        .iter()
+        .take(PAGE_MACHINES)
+        .take_while(|machine| {
+            // Sixteen for the tags and lengths around the two names.
+            bytes += machine.provider_id.len() + machine.machine_name.len() + 16;
+            bytes <= PAGE_BYTES
+        })
+        .count();
+    fitting.max(1)
+}
+
+fn error_to_wire(error: &Error) -> wire::OperationResult {
+    wire::OperationResult {
+        code: error.code() as i32,
+        message: truncated(error.message()).to_owned(),
+        retry_after: error.retry_after().and_then(duration_to_wire),
+        payload: error.machine().map(machine_to_wire).map(operation_result::Payload::Machine),
+    }
+}
+
+fn machine_to_wire(machine: &Machine) -> wire::MachineResponse {
+    wire::MachineResponse {
+        provider_id: machine.provider_id.clone(),
+        node_name: machine.node_name.clone(),
+        addresses: machine
+            .addresses
+            .iter()
+            .map(|a| wire::Address { r#type: a.kind.clone(), address: a.address.clone() })
+            .collect(),
+        last_known_state: machine.last_known_state.clone(),
+    }
+}
+
+fn listed_to_wire(machine: &ListedMachine) -> wire::Machine {
+    wire::Machine {
+        provider_id: machine.provider_id.clone(),
+        machine_name: machine.machine_name.clone(),
+    }
+}
+
+fn truncated(message: &str) -> &str {
+    let end = (0..=MESSAGE_BYTES).rev().find(|&end| message.is_char_boundary(end));
+    match end {
+        Some(end) if message.len() > MESSAGE_BYTES => &message[..end],
+        _ => message,
+    }
+}
+
+fn duration_to_wire(duration: Duration) -> Option<prost_types::Duration> {
+    duration.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machines(count: usize, name_bytes: usize) -> Vec<ListedMachine> {
+        (0..count)
+            .map(|n| ListedMachine {
+                provider_id: format!("sim:///{n}"),
+                machine_name: "m".repeat(name_bytes),
+            })
+            .collect()
+    }
+
+    fn pages(outcome: Outcome) -> Vec<wire::OperationResult> {
+        Pages::new(Arc::new(outcome)).collect()
+    }
+
+    fn page(result: &wire::OperationResult) -> &wire::ListPage {
+        match &result.payload {
+            Some(operation_result::Payload::List(page)) => page,
+            other => panic!("not a page: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_empty_list_is_one_last_page() {
+        let pages = pages(Ok(Payload::List(Vec::new())));
+        assert_eq!(pages.len(), 1);
+        assert!(!page(&pages[0]).more);
+    }
+
+    #[test]
+    fn a_list_is_cut_at_a_thousand_and_only_the_last_page_says_so() {
+        let pages = pages(Ok(Payload::List(machines(2500, 4))));
+        let shape: Vec<_> = pages.iter().map(|p| (page(p).machines.len(), page(p).more)).collect();
+        assert_eq!(shape, [(1000, true), (1000, true), (500, false)]);
+    }
+
+    #[test]
+    fn pages_of_long_names_stay_small_and_lose_nothing() {
+        let all = machines(900, 5000);
+        let pages = pages(Ok(Payload::List(all.clone())));
+        assert!(pages.iter().all(|page| page.encoded_len() <= PAGE_BYTES));
+        let ids: Vec<_> =
+            pages.iter().flat_map(|p| &page(p).machines).map(|m| m.provider_id.clone()).collect();
+        assert_eq!(ids, all.into_iter().map(|m| m.provider_id).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_name_larger_than_a_page_does_not_stop_the_list() {
+        assert_eq!(pages(Ok(Payload::List(machines(3, PAGE_BYTES * 2)))).len(), 3);
+    }
+
+    #[test]
+    fn long_messages_are_cut_between_characters() {
+        let pages = pages(Err(Error::internal("ü".repeat(MESSAGE_BYTES))));
+        assert_eq!(pages[0].message.len(), MESSAGE_BYTES);
+        let odd = Error::internal(format!("x{}", "ü".repeat(MESSAGE_BYTES)));
+        assert_eq!(error_to_wire(&odd).message.len(), MESSAGE_BYTES - 1);
+    }
+
+    #[test]
+    fn an_error_keeps_its_machine_and_hint() {
+        let machine = Machine { provider_id: "sim:///1".into(), ..Machine::default() };
+        let error = Error::uninitialized("wait", machine).with_retry_after(Duration::from_secs(3));
+        let result = error_to_wire(&error);
+        assert_eq!((result.code, result.message.as_str()), (17, "wait"));
+        assert_eq!(result.retry_after.map(|after| after.seconds), Some(3));
+        assert!(matches!(
+            result.payload,
+            Some(operation_result::Payload::Machine(m)) if m.provider_id == "sim:///1"
+        ));
+    }
+
+    #[test]
+    fn an_enormous_state_is_an_error() {
+        let machine =
+            Machine { last_known_state: "x".repeat(ANSWER_BYTES + 1), ..Machine::default() };
+        let error = bounded(Ok(Payload::Machine(machine))).unwrap_err();
+        assert_eq!(error.code(), crate::Code::Internal);
+    }
+}

@@ -1,0 +1,246 @@
+//! Machine classes and their secrets: asked of the broker once per revision.
+//!
+//! There is one [`Classes`] per broker address. It is emptied with every new session, since
+//! revisions can only be compared within one life of a broker. While no session is there, a lookup
+//! waits for the next one, up to its operation's deadline.
+
+mod cache;
+mod parse;
+
+use std::{sync::Arc, time::Duration};
+
+use broker_proto::v1 as wire;
+use serde::de::DeserializeOwned;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, timeout, timeout_at},
+};
+use tonic::{Code, Status};
+
+use self::cache::Cache;
+use crate::{dial::Client, error, operations::ClassRef, secret::Secret};
+
+/// A machine class, as the broker holds it.
+#[derive(Debug)]
+pub struct Class {
+    object: serde_json::Value,
+}
+
+impl Class {
+    /// The whole object.
+    pub fn object(&self) -> &serde_json::Value {
+        &self.object
+    }
+
+    /// The provider-specific part as `T`: `spec` if there is one, else `providerSpec`.
+    pub fn spec<T: DeserializeOwned>(&self) -> Result<T, LookupError> {
+        let spec = self.object.get("spec").or_else(|| self.object.get("providerSpec"));
+        // A class without either is one that leaves everything to the defaults.
+        let empty = serde_json::Value::Object(serde_json::Map::new());
+        T::deserialize(spec.unwrap_or(&empty))
+            .map_err(|error| LookupError::Malformed(format!("the class's spec: {error}")))
+    }
+}
+
+/// Why a class or a secret could not be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LookupError {
+    /// The broker does not know it.
+    #[error("{0} was not found")]
+    NotFound(String),
+    /// The broker does not give it to this driver.
+    #[error("the broker denies it: {0}")]
+    Denied(String),
+    /// The class refers to no secret.
+    #[error("class {0} refers to no secret")]
+    NoSecret(String),
+    /// It is not what it should be.
+    #[error("cannot read it: {0}")]
+    Malformed(String),
+    /// No broker answered in time: a retry may help.
+    #[error("no broker answered in time: {0}")]
+    Unavailable(String),
+}
+
+/// Lets drivers use `?` on lookups.
+impl From<LookupError> for error::Error {
+    fn from(error: LookupError) -> Self {
+        let code = match error {
+            // Not NOT_FOUND, which would say that the machine is gone.
+            LookupError::NotFound(_) | LookupError::NoSecret(_) => error::Code::FailedPrecondition,
+            LookupError::Denied(_) => error::Code::PermissionDenied,
+            LookupError::Malformed(_) => error::Code::InvalidArgument,
+            LookupError::Unavailable(_) => error::Code::Unavailable,
+        };
+        Self::new(code, format!("class or secret: {error}"))
+    }
+}
+
+/// What identifies a class and its secret in a lookup.
+#[derive(Clone, Debug)]
+pub(crate) struct ClassQuery {
+    /// The name in the form the broker used, handed back as it is.
+    pub(crate) wire_name: String,
+    pub(crate) class: ClassRef,
+    pub(crate) revision: i32,
+    pub(crate) secret_revision: i32,
+}
+
+/// The way to the broker while a session is open.
+#[derive(Clone)]
+pub(crate) struct Link {
+    pub(crate) client: Client,
+    pub(crate) session_token: String,
+}
+
+pub(crate) struct Classes {
+    link: watch::Sender<Option<Link>>,
+    classes: Cache<Class>,
+    secrets: Cache<Secret>,
+}
+
+/// Secrets are asked for again after this time, whether or not a rotation was announced.
+const SECRET_AGE: Duration = Duration::from_secs(5 * 60);
+const CLASS_AGE: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long one question may take. The whole lookup may take until the operation's deadline.
+const ATTEMPT: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(200);
+
+impl Classes {
+    pub(crate) fn new() -> Self {
+        Self {
+            link: watch::Sender::new(None),
+            classes: Cache::new(CLASS_AGE),
+            secrets: Cache::new(SECRET_AGE),
+        }
+    }
+
+    /// A session begins.
+    pub(crate) fn connect(&self, link: Link) {
+        self.classes.clear();
+        self.secrets.clear();
+        self.link.send_replace(Some(link));
+    }
+
+    /// The session is over.
+    pub(crate) fn disconnect(&self) {
+        self.link.send_replace(None);
+    }
+
+    /// Forgets all secrets. Not only the named one: which classes share it is not known here, and
+    /// asking once too often costs little.
+    pub(crate) fn secret_changed(&self) {
+        self.secrets.clear();
+    }
+
+    pub(crate) async fn class(
+        &self,
+        query: &ClassQuery,
+        deadline: Instant,
+    ) -> Result<Arc<Class>, LookupError> {
+        let deadline = patience(deadline);
+        let cell = self.classes.cell(&query.class, query.revision);
+        let fetch = cell.get_or_try_init(|| async {
+            let reply = self
+                .ask(deadline, |Link { mut client, session_token }| async move {
+                    let (name, revision) = (query.wire_name.clone(), query.revision);
+                    let meta = wire::MachineClassMeta { name, revision, session_token };
+                    client.get_machine_class(meta).await.map(tonic::Response::into_inner)
+                })
+                .await?;
+            parse::class(&reply).map(Arc::new)
+        });
+        within(deadline, fetch).await
+    }
+
+    pub(crate) async fn secret(
+        &self,
+        query: &ClassQuery,
+        deadline: Instant,
+    ) -> Result<Arc<Secret>, LookupError> {
+        let deadline = patience(deadline);
+        let cell = self.secrets.cell(&query.class, query.secret_revision);
+        let fetch = cell.get_or_try_init(|| async {
+            let reply = self
+                .ask(deadline, |Link { mut client, session_token }| async move {
+                    let class = Some(query.class.to_wire());
+                    let revision = query.secret_revision;
+                    let meta =
+                        wire::SecretMeta { revision, session_token, class, ..Default::default() };
+                    client.get_secret(meta).await.map(tonic::Response::into_inner)
+                })
+                .await?;
+            parse::secret(&reply).map(Arc::new)
+        });
+        within(deadline, fetch).await
+    }
+
+    /// Asks over the current session, or the next, until there is an answer.
+    async fn ask<T, F>(
+        &self,
+        deadline: Instant,
+        question: impl Fn(Link) -> F,
+    ) -> Result<T, LookupError>
+    where
+        F: Future<Output = Result<T, Status>>,
+    {
+        let mut links = self.link.subscribe();
+        let mut last = "there is no session".to_owned();
+        loop {
+            let Some(link) = next_link(&mut links, deadline).await else {
+                return Err(LookupError::Unavailable(last));
+            };
+            match timeout(ATTEMPT, question(link)).await {
+                Ok(Ok(reply)) => return Ok(reply),
+                Ok(Err(status)) => {
+                    // A refusal that crossed a reconnect is about the old session's token.
+                    let stale = links.has_changed().unwrap_or(false);
+                    if let Some(error) = definite(&status).filter(|_| !stale) {
+                        return Err(error);
+                    }
+                    last = status.message().to_owned();
+                }
+                Err(_) => last = format!("no answer within {ATTEMPT:?}"),
+            }
+            if Instant::now() + PAUSE >= deadline {
+                return Err(LookupError::Unavailable(last));
+            }
+            sleep(PAUSE).await;
+        }
+    }
+}
+
+/// The open session, or the next one; `None` if there is none until the deadline.
+async fn next_link(links: &mut watch::Receiver<Option<Link>>, deadline: Instant) -> Option<Link> {
+    // An error, that is a dropped sender, cannot be: the sender lives in `Classes`.
+    timeout_at(deadline, links.wait_for(Option::is_some)).await.ok()?.ok()?.clone()
+}
+
+/// Cleaning up after a deadline may need the class too, so a lookup always gets some time.
+fn patience(deadline: Instant) -> Instant {
+    deadline.max(Instant::now() + ATTEMPT)
+}
+
+/// Someone with a later deadline may be asking for all of us: do not wait for them.
+async fn within<'a, T: Clone + 'a>(
+    deadline: Instant,
+    fetch: impl Future<Output = Result<&'a T, LookupError>>,
+) -> Result<T, LookupError> {
+    match timeout_at(deadline, fetch).await {
+        Ok(found) => found.cloned(),
+        Err(_) => Err(LookupError::Unavailable("the operation's time is over".to_owned())),
+    }
+}
+
+/// The error, if asking again is pointless.
+fn definite(status: &Status) -> Option<LookupError> {
+    let message = status.message().to_owned();
+    match status.code() {
+        Code::NotFound => Some(LookupError::NotFound(message)),
+        Code::PermissionDenied => Some(LookupError::Denied(message)),
+        Code::InvalidArgument | Code::FailedPrecondition | Code::Unimplemented => {
+            Some(LookupError::Malformed(message))
+        }
+        _ => None,
+    }
+}

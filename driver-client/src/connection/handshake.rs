@@ -1,0 +1,142 @@
+//! The first frames of a session: our registration, the broker's Welcome or Reject.
+
+use std::{fmt, time::Duration};
+
+use broker_proto::v1::{self as wire, broker_side::Control, driver_side::Response};
+use tokio::{sync::mpsc, time::timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Status, Streaming};
+
+use super::Shared;
+use crate::dial::Client;
+
+/// A session that the broker welcomed.
+pub(super) struct Opened {
+    pub(super) client: Client,
+    pub(super) outbound: mpsc::Sender<wire::DriverSide>,
+    pub(super) inbound: Streaming<wire::BrokerSide>,
+    pub(super) session_id: String,
+    pub(super) session_token: String,
+    pub(super) replica_id: String,
+    pub(super) dead_after: Duration,
+}
+
+/// Why there is no session.
+#[derive(Debug)]
+pub(super) enum Failure {
+    Dial(tonic::transport::Error),
+    Status(Status),
+    Rejected(Rejection),
+    /// The stream ended, or said something else, before the Welcome.
+    NoWelcome(&'static str),
+}
+
+/// The broker's refusal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rejection {
+    pub(crate) reason: String,
+    pub(crate) message: String,
+    pub(crate) retryable: bool,
+    pub(crate) retry_after: Option<Duration>,
+}
+
+/// Connecting has a deadline of its own; this one is for what follows.
+const WELCOME_WITHIN: Duration = Duration::from_secs(10);
+/// A broker that names a longer or no time to give it up, or a hectic one, gets these bounds.
+const DEAD_AFTER: Duration = Duration::from_secs(30);
+const SHORTEST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(10 * 60);
+/// A broker that asks for more time than this is asked again all the same.
+const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(5 * 60);
+/// Frames handed to the transport ahead of time. Few, so that control frames overtake results.
+const OUTBOUND_FRAMES: usize = 16;
+
+pub(super) async fn open(shared: &Shared, url: &str) -> Result<Opened, Failure> {
+    let channel = shared.dial.dial(url).await.map_err(Failure::Dial)?;
+    let client = shared.bearer.client(channel);
+    timeout(WELCOME_WITHIN, welcome(shared, client))
+        .await
+        .unwrap_or(Err(Failure::NoWelcome("no welcome in time")))
+}
+
+async fn welcome(shared: &Shared, mut client: Client) -> Result<Opened, Failure> {
+    let (outbound, frames) = mpsc::channel(OUTBOUND_FRAMES);
+    // Sent at once, without waiting for the broker's "register".
+    let hello = wire::DriverSide {
+        operation_id: 1,
+        operation_type: "register".to_owned(),
+        response: Some(Response::Registration(shared.registration.clone())),
+    };
+    outbound.try_send(hello).expect("the channel is new and empty");
+    let response = client.register(ReceiverStream::new(frames)).await.map_err(Failure::Status)?;
+    let mut inbound = response.into_inner();
+    loop {
+        let Some(frame) = inbound.message().await.map_err(Failure::Status)? else {
+            return Err(Failure::NoWelcome("the stream ended before the welcome"));
+        };
+        match frame.control {
+            Some(Control::Welcome(welcome)) => {
+                let dead_after = welcome.dead_after.and_then(|time| time.try_into().ok());
+                return Ok(Opened {
+                    client,
+                    outbound,
+                    inbound,
+                    session_id: welcome.session_id,
+                    session_token: welcome.session_token,
+                    replica_id: welcome.replica_id,
+                    dead_after: dead_after.unwrap_or(DEAD_AFTER).clamp(SHORTEST, LONGEST),
+                });
+            }
+            Some(Control::Reject(reject)) => return Err(Failure::Rejected(reject.into())),
+            // "register", which we did not wait for, or a frame of a later protocol.
+            _ if frame.params.is_none() => {}
+            _ => return Err(Failure::NoWelcome("an operation came before the welcome")),
+        }
+    }
+}
+
+impl Failure {
+    pub(super) fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Failure::Rejected(rejection) => rejection.retry_after,
+            Failure::Dial(_) | Failure::Status(_) | Failure::NoWelcome(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Dial(error) => {
+                // tonic's own message is "transport error"; the reason is further down.
+                let mut cause: &dyn std::error::Error = error;
+                while let Some(source) = cause.source() {
+                    cause = source;
+                }
+                write!(f, "cannot connect: {cause}")
+            }
+            Failure::Status(status) => write!(f, "{:?}: {}", status.code(), status.message()),
+            Failure::Rejected(rejection) => rejection.fmt(f),
+            Failure::NoWelcome(what) => f.write_str(what),
+        }
+    }
+}
+
+impl From<wire::Reject> for Rejection {
+    fn from(reject: wire::Reject) -> Self {
+        let after: Option<Duration> = reject.retry_after.and_then(|time| time.try_into().ok());
+        let reason = reject.reason().as_str_name();
+        Self {
+            reason: reason.strip_prefix("REASON_").unwrap_or(reason).to_owned(),
+            message: reject.message,
+            retryable: reject.retryable,
+            retry_after: after.map(|after| after.min(LONGEST_RETRY_AFTER)),
+        }
+    }
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rejected ({}): {}", self.reason, self.message)
+    }
+}

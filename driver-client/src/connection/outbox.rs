@@ -1,0 +1,115 @@
+//! What a session has to say: control frames first, then answers, page by page.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use broker_proto::v1::{self as wire, driver_side::Response};
+
+use crate::{
+    answer::{Outcome, Pages},
+    operations::{Report, Request},
+    verb::Verb,
+};
+
+/// Bounded by what comes in: two frames per outstanding operation, one pong, one drain.
+#[derive(Default)]
+pub(super) struct Outbox {
+    pong: Option<wire::DriverSide>,
+    control: VecDeque<wire::DriverSide>,
+    answers: VecDeque<Answer>,
+}
+
+struct Answer {
+    /// With an id it is a result, without one the end of a resumed operation.
+    operation: Option<i32>,
+    verb: String,
+    report: Option<Report>,
+    pages: Pages,
+}
+
+/// The last frame of an answer: from here on the operation is off the table.
+pub(super) struct Answered {
+    pub(super) operation: Option<i32>,
+    pub(super) report: Option<Report>,
+}
+
+impl Outbox {
+    pub(super) fn is_empty(&self) -> bool {
+        self.pong.is_none() && self.control.is_empty() && self.answers.is_empty()
+    }
+
+    /// A pong that has not left yet is replaced: only the newest is of use.
+    pub(super) fn pong(&mut self, pong: wire::Pong) {
+        self.pong = Some(frame(0, "pong", Response::Pong(pong)));
+    }
+
+    pub(super) fn accepted(&mut self, operation: i32, verb: Verb) {
+        let accepted = Response::Accepted(wire::Accepted {});
+        self.control.push_back(frame(operation, verb.as_str(), accepted));
+    }
+
+    pub(super) fn drain(&mut self, reason: &str) {
+        let drain = wire::Drain { reason: reason.to_owned(), after: None };
+        self.control.push_back(frame(0, "drain", Response::Drain(drain)));
+    }
+
+    /// An operation of an earlier session that still runs.
+    pub(super) fn still_runs(&mut self, request: &Request) {
+        self.control.push_back(frame(0, "resumed", Response::Resumed(resumed(request, None))));
+    }
+
+    /// An answer that nobody has to be told again if it is lost, such as a refusal.
+    pub(super) fn refusal(&mut self, operation: i32, verb: &str, outcome: Arc<Outcome>) {
+        let pages = Pages::new(outcome);
+        let verb = verb.to_owned();
+        self.answers.push_back(Answer { operation: Some(operation), verb, report: None, pages });
+    }
+
+    pub(super) fn report(&mut self, operation: Option<i32>, report: Report) {
+        let pages = Pages::new(report.outcome.clone());
+        let verb = report.request.verb.as_str().to_owned();
+        self.answers.push_back(Answer { operation, verb, report: Some(report), pages });
+    }
+
+    /// The next frame, and whose last one it is.
+    pub(super) fn next(&mut self) -> Option<(wire::DriverSide, Option<Answered>)> {
+        if let Some(frame) = self.pong.take().or_else(|| self.control.pop_front()) {
+            return Some((frame, None));
+        }
+        let mut answer = self.answers.pop_front()?;
+        let result = answer.pages.next()?;
+        let frame = match (answer.operation, &answer.report) {
+            (Some(id), _) => frame(id, &answer.verb, Response::Result(result)),
+            (None, Some(report)) => {
+                let resumed = resumed(&report.request, Some(result));
+                frame(0, "resumed", Response::Resumed(resumed))
+            }
+            (None, None) => return None,
+        };
+        if !answer.pages.is_done() {
+            // To the end of the line: a long list must not hold up the others.
+            self.answers.push_back(answer);
+            return Some((frame, None));
+        }
+        let Answer { operation, report, .. } = answer;
+        Some((frame, Some(Answered { operation, report })))
+    }
+
+    /// The reports that never left in full.
+    pub(super) fn into_unsent(self) -> impl Iterator<Item = Report> {
+        self.answers.into_iter().filter_map(|answer| answer.report)
+    }
+}
+
+pub(super) fn frame(id: i32, kind: &str, response: Response) -> wire::DriverSide {
+    wire::DriverSide { operation_id: id, operation_type: kind.to_owned(), response: Some(response) }
+}
+
+fn resumed(request: &Request, result: Option<wire::OperationResult>) -> wire::Resumed {
+    wire::Resumed {
+        verb: request.verb.as_str().to_owned(),
+        class: Some(request.class.to_wire()),
+        machine_name: request.machine.clone(),
+        request_id: request.request_id.clone(),
+        result,
+    }
+}

@@ -1,0 +1,276 @@
+//! Runs the driver's code: one task per execution, up to the capacity, bounded in time.
+//!
+//! Shared by all sessions. A session [submits](Executor::submit) what it is asked and hears of it
+//! through its [`Event`]s. What exceeds the capacity, which can only happen with several brokers,
+//! waits for [`QUEUE_WAIT`] and is then refused with `RESOURCE_EXHAUSTED`: shorter than a broker
+//! waits for Accepted, so that it never takes a full driver for a dead one.
+
+mod call;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    sync::{Semaphore, mpsc, watch},
+    time::{Instant, sleep, sleep_until, timeout},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    Driver,
+    answer::{Outcome, bounded},
+    error::{Code, Error},
+    operation::{Job, Operation},
+    operations::{AddressId, Begin, ExecutionId, Report, Resume, SessionId, Table, Ticket, busy},
+};
+
+/// How long an operation waits for a free slot before it is refused.
+const QUEUE_WAIT: Duration = Duration::from_secs(3);
+
+/// What a session hears of the operations it submitted.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Started {
+        operation: i32,
+    },
+    /// Without an id it is an operation taken over from an earlier session.
+    Ended {
+        operation: Option<i32>,
+        report: Report,
+    },
+}
+
+/// What became of a submission.
+#[derive(Debug)]
+pub(crate) enum Submitted {
+    /// Events will tell. `started`: it runs already.
+    Pending {
+        started: bool,
+    },
+    Answered(Arc<Outcome>),
+}
+
+pub(crate) struct Executor {
+    driver: Arc<dyn Driver>,
+    state: Mutex<State>,
+    slots: Semaphore,
+    capacity: usize,
+    tasks: TaskTracker,
+    cancel_grace: Duration,
+}
+
+struct State {
+    table: Table,
+    controls: HashMap<ExecutionId, Control>,
+    sessions: HashMap<SessionId, mpsc::Sender<Event>>,
+    next_session: u64,
+}
+
+/// How a running execution is steered.
+struct Control {
+    cancelled: CancellationToken,
+    deadline: watch::Sender<Instant>,
+}
+
+impl Executor {
+    pub(crate) fn new(driver: Arc<dyn Driver>, capacity: usize, cancel_grace: Duration) -> Self {
+        let state = State {
+            // As many again may queue.
+            table: Table::new(capacity.saturating_mul(2)),
+            controls: HashMap::new(),
+            sessions: HashMap::new(),
+            next_session: 0,
+        };
+        Self {
+            driver,
+            state: Mutex::new(state),
+            slots: Semaphore::new(capacity),
+            capacity,
+            tasks: TaskTracker::new(),
+            cancel_grace,
+        }
+    }
+
+    pub(crate) fn driver(&self) -> &dyn Driver {
+        &*self.driver
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    pub(crate) fn free_slots(&self) -> usize {
+        self.slots.available_permits()
+    }
+
+    /// Seats a session: gives it an id and what its predecessors at this address left behind.
+    /// `events` must have room for two events per outstanding operation.
+    pub(crate) fn join(
+        &self,
+        address: AddressId,
+        events: mpsc::Sender<Event>,
+    ) -> (SessionId, Resume) {
+        let mut state = self.lock();
+        let session = SessionId(state.next_session);
+        state.next_session += 1;
+        state.sessions.insert(session, events);
+        (session, state.table.resume(address, session))
+    }
+
+    /// Unseats a session. `lost` are the answers it could not, or may not have, delivered.
+    pub(crate) fn leave(&self, address: AddressId, session: SessionId, lost: Vec<Report>) {
+        let mut state = self.lock();
+        state.sessions.remove(&session);
+        for report in lost {
+            state.table.undelivered(address, report);
+        }
+        for read in state.table.leave(session) {
+            state.cancel(read);
+        }
+    }
+
+    pub(crate) fn submit(self: &Arc<Self>, ticket: Ticket, job: Job) -> Submitted {
+        let now = Instant::now();
+        let mut state = self.lock();
+        match state.table.begin(job.request.clone(), ticket, job.deadline, now) {
+            Begin::Start(id) => {
+                let cancelled = CancellationToken::new();
+                let (deadline, moves) = watch::channel(job.deadline);
+                let control = Control { cancelled: cancelled.clone(), deadline };
+                state.controls.insert(id, control);
+                let operation = Operation::new(job, cancelled, moves);
+                self.tasks.spawn(self.clone().execute(id, operation));
+                Submitted::Pending { started: false }
+            }
+            Begin::Joined { execution, started, deadline } => {
+                if let Some(control) = state.controls.get(&execution) {
+                    control.deadline.send_replace(deadline);
+                }
+                Submitted::Pending { started }
+            }
+            Begin::Remembered(outcome) => Submitted::Answered(outcome),
+            Begin::Refused(error) => Submitted::Answered(Arc::new(Err(error))),
+        }
+    }
+
+    /// One of those who asked does not want the answer any more.
+    pub(crate) fn cancel(&self, session: SessionId, operation: i32) {
+        let mut state = self.lock();
+        if let Some(abandoned) = state.table.cancel(session, operation) {
+            state.cancel(abandoned);
+        }
+    }
+
+    pub(crate) fn owes(&self, address: AddressId) -> bool {
+        self.lock().table.owes(address)
+    }
+
+    pub(crate) fn waits(&self, session: SessionId) -> bool {
+        self.lock().table.waits(session)
+    }
+
+    /// Starts nothing new from now on.
+    pub(crate) fn close(&self) {
+        self.lock().table.close();
+    }
+
+    /// Tells everything that runs to stop.
+    pub(crate) fn cancel_all(&self) {
+        let mut state = self.lock();
+        for id in state.table.stop_all() {
+            state.cancel(id);
+        }
+    }
+
+    async fn execute(self: Arc<Self>, id: ExecutionId, operation: Operation) {
+        let outcome = self.outcome(id, &operation).await;
+        self.finish(id, bounded(outcome));
+    }
+
+    async fn outcome(&self, id: ExecutionId, operation: &Operation) -> Outcome {
+        let _slot = tokio::select! {
+            biased;
+            () = operation.cancellation().cancelled() => {
+                return Err(Error::cancelled("cancelled before it started"));
+            }
+            slot = timeout(QUEUE_WAIT, self.slots.acquire()) => match slot {
+                Ok(Ok(slot)) => slot,
+                Ok(Err(_)) | Err(_) => return Err(busy()),
+            },
+        };
+        self.started(id);
+        tokio::select! {
+            biased;
+            outcome = call::call(self.driver(), operation) => outcome,
+            code = self.overdue(id, operation) => {
+                Err(Error::new(code, format!("the {} did not end in time", operation.verb())))
+            }
+        }
+    }
+
+    /// Returns when the driver has had its chance: the grace time after the cancellation, or after
+    /// the deadline, which cancels as well.
+    async fn overdue(&self, id: ExecutionId, operation: &Operation) -> Code {
+        let code = loop {
+            tokio::select! {
+                biased;
+                () = operation.cancellation().cancelled() => break Code::Cancelled,
+                () = sleep_until(operation.deadline()) => {
+                    // Someone may have joined at this very moment, with a later deadline.
+                    if self.lock().table.expire(id, Instant::now()) {
+                        operation.cancellation().cancel();
+                        break Code::DeadlineExceeded;
+                    }
+                }
+            }
+        };
+        sleep(self.cancel_grace).await;
+        code
+    }
+
+    fn started(&self, id: ExecutionId) {
+        let mut state = self.lock();
+        for ticket in state.table.started(id) {
+            if let (Some(session), Some(operation)) = (ticket.session, ticket.operation) {
+                // If the session is gone, nobody needs to hear it.
+                state.send(session, Event::Started { operation }).ok();
+            }
+        }
+    }
+
+    fn finish(&self, id: ExecutionId, outcome: Outcome) {
+        let mut state = self.lock();
+        state.controls.remove(&id);
+        let Some((report, tickets)) = state.table.finish(id, outcome, Instant::now()) else {
+            return;
+        };
+        for Ticket { address, session, operation } in tickets {
+            let event = Event::Ended { operation, report: report.clone() };
+            let told = session.is_some_and(|session| state.send(session, event).is_ok());
+            if !told {
+                state.table.undelivered(address, report.clone());
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No code under this lock can leave the table half-changed and panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn cancel(&mut self, id: ExecutionId) {
+        if let Some(control) = self.controls.get(&id) {
+            control.cancelled.cancel();
+        }
+    }
+
+    fn send(&self, session: SessionId, event: Event) -> Result<(), ()> {
+        let events = self.sessions.get(&session).ok_or(())?;
+        events.try_send(event).map_err(|_| ())
+    }
+}

@@ -1,0 +1,190 @@
+//! One operation, as the driver's code sees it.
+
+use std::sync::Arc;
+
+use broker_proto::v1 as wire;
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
+use tokio::{sync::watch, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    classes::{Class, ClassQuery, Classes, LookupError},
+    error::Error,
+    operations::{ClassRef, Request},
+    secret::{Secret, Sensitive},
+    verb::Verb,
+};
+
+/// What is asked, and the way to what is needed for it. Cheap to clone.
+#[derive(Clone)]
+pub struct Operation {
+    job: Arc<Job>,
+    cancelled: CancellationToken,
+    deadline: watch::Receiver<Instant>,
+}
+
+/// An operation as it came from the wire, before it has an execution.
+pub(crate) struct Job {
+    pub(crate) request: Request,
+    pub(crate) deadline: Instant,
+    query: ClassQuery,
+    last_known_state: String,
+    user_data: Option<Bytes>,
+    volume_specs: Vec<String>,
+    classes: Arc<Classes>,
+}
+
+impl Operation {
+    pub(crate) fn new(
+        job: Job,
+        cancelled: CancellationToken,
+        deadline: watch::Receiver<Instant>,
+    ) -> Self {
+        Self { job: Arc::new(job), cancelled, deadline }
+    }
+
+    pub fn verb(&self) -> Verb {
+        self.job.request.verb
+    }
+
+    /// The class that the machine belongs to.
+    pub fn class_ref(&self) -> &ClassRef {
+        &self.job.request.class
+    }
+
+    /// The machine's name; empty for `list` and `get_volume_ids`.
+    pub fn machine_name(&self) -> &str {
+        &self.job.request.machine
+    }
+
+    /// The provider's id of the machine, where it is known. For `list`: if set, only this machine
+    /// is asked for.
+    pub fn provider_id(&self) -> Option<&str> {
+        Some(self.job.request.provider_id.as_str()).filter(|id| !id.is_empty())
+    }
+
+    /// What this driver last said of the machine.
+    pub fn last_known_state(&self) -> &str {
+        &self.job.last_known_state
+    }
+
+    /// The caller's own id of the request, if it gave one.
+    pub fn request_id(&self) -> Option<&str> {
+        Some(self.job.request.request_id.as_str()).filter(|id| !id.is_empty())
+    }
+
+    /// For `get_volume_ids`: Kubernetes PersistentVolumeSpecs, as JSON.
+    pub fn volume_specs(&self) -> &[String] {
+        &self.job.volume_specs
+    }
+
+    /// When the last caller stops waiting. Moves if another one joins.
+    pub fn deadline(&self) -> Instant {
+        *self.deadline.borrow()
+    }
+
+    /// Cancelled when nobody wants the answer any more, or the deadline has passed. Then stop
+    /// where that leaves nothing half-made, and answer; after a grace time the call is dropped.
+    pub fn cancellation(&self) -> &CancellationToken {
+        &self.cancelled
+    }
+
+    /// The class, from the cache or from the broker.
+    pub async fn class(&self) -> Result<Arc<Class>, LookupError> {
+        self.job.classes.class(&self.job.query, self.deadline()).await
+    }
+
+    /// The class's provider-specific part as `T`: its `spec` if it has one, else `providerSpec`.
+    pub async fn spec<T: DeserializeOwned>(&self) -> Result<T, LookupError> {
+        self.class().await?.spec()
+    }
+
+    /// Whether the class refers to a secret.
+    pub fn has_secret(&self) -> bool {
+        self.job.query.secret_revision != 0
+    }
+
+    /// The class's secret: `secretRef` and `credentialsSecretRef` merged, values decoded.
+    pub async fn secret(&self) -> Result<Arc<Secret>, LookupError> {
+        if !self.has_secret() {
+            return Err(LookupError::NoSecret(self.class_ref().to_string()));
+        }
+        self.job.classes.secret(&self.job.query, self.deadline()).await
+    }
+
+    /// The machine's user data: the caller's, else `userData` of the class's secret, if any.
+    pub async fn user_data(&self) -> Result<Option<Sensitive>, LookupError> {
+        if let Some(given) = &self.job.user_data {
+            return Ok(Some(Sensitive::new(given.clone())));
+        }
+        if !self.has_secret() {
+            return Ok(None);
+        }
+        Ok(self.secret().await?.get("userData").cloned())
+    }
+}
+
+impl Job {
+    /// Reads an operation frame. `Err` is the answer to a frame that makes no sense.
+    pub(crate) fn from_wire(
+        verb: Verb,
+        params: wire::OperationParams,
+        classes: Arc<Classes>,
+        now: Instant,
+    ) -> Result<Self, Error> {
+        let class = params.class.ok_or_else(|| Error::invalid_argument("no class reference"))?;
+        if verb.names_a_machine() && params.machine_name.is_empty() {
+            return Err(Error::invalid_argument("no machine name"));
+        }
+        let meta = params.machine_class.unwrap_or_default();
+        let class = ClassRef {
+            api_version: class.api_version,
+            kind: class.kind,
+            namespace: some_or(class.namespace, "default"),
+            name: class.name,
+            provider: class.provider,
+        };
+        let query = ClassQuery {
+            wire_name: some_or(meta.name, &format!("{}/{}", class.namespace, class.name)),
+            class: class.clone(),
+            revision: meta.revision,
+            secret_revision: params.secret_revision,
+        };
+        Ok(Self {
+            deadline: now + time_left(verb, params.time_left)?,
+            request: Request {
+                verb,
+                class,
+                machine: params.machine_name,
+                provider_id: params.machine_id,
+                request_id: params.request_id,
+                user_data: params.user_data.as_deref().map(crate::operations::Fingerprint::of),
+            },
+            query,
+            last_known_state: params.last_known_state,
+            user_data: params.user_data,
+            volume_specs: params.volume_specs,
+            classes,
+        })
+    }
+}
+
+/// Enormous times are cut to this: nobody waits longer, and clocks do not overflow.
+const LONGEST: std::time::Duration = std::time::Duration::from_secs(24 * 60 * 60);
+
+fn time_left(
+    verb: Verb,
+    given: Option<prost_types::Duration>,
+) -> Result<std::time::Duration, Error> {
+    let Some(given) = given else { return Ok(verb.default_time()) };
+    match std::time::Duration::try_from(given) {
+        Ok(left) if !left.is_zero() => Ok(left.min(LONGEST)),
+        // Zero and, which does not convert, negative.
+        _ => Err(Error::new(crate::Code::DeadlineExceeded, "the time was over before it began")),
+    }
+}
+
+fn some_or(value: String, default: &str) -> String {
+    if value.is_empty() { default.to_owned() } else { value }
+}

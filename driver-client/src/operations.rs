@@ -1,0 +1,337 @@
+//! The table of operations: what runs now, what succeeded lately, and what no broker was told yet.
+//!
+//! One table serves all sessions, so that a request that comes again, after a broken stream or
+//! through another broker, meets the first one. It is a pure state machine: time comes in as
+//! `now`, nothing is spawned or sent here. The [executor](crate::executor) does that around it.
+//!
+//! The rules:
+//!
+//! 1. At most one mutating operation runs per machine. An identical request joins it and gets its
+//!    answer, a different one is `ABORTED`.
+//! 2. Successful mutations are remembered for a while ([`memory`]); an identical request gets the
+//!    first answer without being executed. Failures are not remembered.
+//! 3. Mutations outlive the session they came on. What ends, or still runs, without its session is
+//!    handed to the next session of the same broker address ([`Table::resume`]).
+//! 4. Reads run freely, and are given up together with their session: their caller asks again.
+
+mod key;
+mod memory;
+#[cfg(test)]
+mod tests;
+mod unreported;
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+pub use self::key::ClassRef;
+pub(crate) use self::key::{Fingerprint, MachineKey, Request};
+use self::{memory::Memory, unreported::Unreported};
+use crate::{
+    answer::Outcome,
+    error::{Code, Error},
+};
+
+/// One broker address that we were told to dial, by its place in the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct AddressId(pub(crate) usize);
+
+/// One session, over all addresses and the life of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SessionId(pub(crate) u64);
+
+/// One execution of the driver's code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ExecutionId(u64);
+
+/// Who waits for an execution's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    pub(crate) address: AddressId,
+    /// `None` once the session broke and no other has taken over.
+    pub(crate) session: Option<SessionId>,
+    /// The id on that session's stream; `None` after a resume, where the key names the operation.
+    pub(crate) operation: Option<i32>,
+}
+
+/// An ended operation and its answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Report {
+    pub(crate) request: Arc<Request>,
+    pub(crate) outcome: Arc<Outcome>,
+}
+
+/// What becomes of a request.
+#[derive(Debug)]
+pub(crate) enum Begin {
+    /// Nothing of the kind runs: execute it.
+    Start(ExecutionId),
+    /// It runs already; the answer will come with that one's.
+    Joined { execution: ExecutionId, started: bool, deadline: Instant },
+    /// It succeeded lately: this was the answer.
+    Remembered(Arc<Outcome>),
+    /// It is not executed, and this is why.
+    Refused(Error),
+}
+
+/// What a fresh session has to report.
+#[derive(Debug, Default)]
+pub(crate) struct Resume {
+    pub(crate) ended: Vec<Report>,
+    pub(crate) running: Vec<Arc<Request>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Table {
+    executions: HashMap<ExecutionId, Execution>,
+    machines: HashMap<MachineKey, ExecutionId>,
+    memory: Memory,
+    unreported: Unreported,
+    /// How many executions there may be, running and queued together.
+    room: usize,
+    /// Draining: nothing new starts.
+    closed: bool,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Execution {
+    request: Arc<Request>,
+    began: Instant,
+    /// The latest of all that wait.
+    deadline: Instant,
+    /// Has its slot: the driver's code runs.
+    started: bool,
+    /// Told to stop: whoever joins now would get the answer of someone who gave up.
+    stopping: bool,
+    waiters: Vec<Waiter>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    ticket: Ticket,
+    cancelled: bool,
+}
+
+impl Table {
+    pub(crate) fn new(room: usize) -> Self {
+        Self {
+            executions: HashMap::new(),
+            machines: HashMap::new(),
+            memory: Memory::default(),
+            unreported: Unreported::default(),
+            room,
+            closed: false,
+            next: 0,
+        }
+    }
+
+    /// Decides what becomes of a request.
+    pub(crate) fn begin(
+        &mut self,
+        request: Request,
+        ticket: Ticket,
+        deadline: Instant,
+        now: Instant,
+    ) -> Begin {
+        if request.verb.mutates() {
+            if let Some(&execution) = self.machines.get(&request.machine_key()) {
+                return self.join(execution, &request, ticket, deadline);
+            }
+            if let Some(outcome) = self.memory.recall(&request, now) {
+                return Begin::Remembered(outcome);
+            }
+        }
+        if self.closed {
+            return Begin::Refused(Error::unavailable("the driver is stopping"));
+        }
+        if self.executions.len() >= self.room {
+            return Begin::Refused(busy());
+        }
+        let execution = ExecutionId(self.next);
+        self.next += 1;
+        if request.verb.mutates() {
+            self.machines.insert(request.machine_key(), execution);
+            self.memory.began(&request);
+        }
+        self.executions.insert(
+            execution,
+            Execution {
+                request: Arc::new(request),
+                began: now,
+                deadline,
+                started: false,
+                stopping: false,
+                waiters: vec![Waiter { ticket, cancelled: false }],
+            },
+        );
+        Begin::Start(execution)
+    }
+
+    fn join(
+        &mut self,
+        id: ExecutionId,
+        request: &Request,
+        ticket: Ticket,
+        deadline: Instant,
+    ) -> Begin {
+        let execution = self.executions.get_mut(&id).expect("a machine's lock names an execution");
+        let running = execution.request.verb;
+        if !request.repeats(&execution.request) {
+            let message = format!("another {running} of machine {} is running", request.machine);
+            return Begin::Refused(Error::new(Code::Aborted, message));
+        }
+        if execution.stopping {
+            let message = format!("the {running} of machine {} is being stopped", request.machine);
+            let error = Error::new(Code::Aborted, message).with_retry_after(RETRY_STOPPING);
+            return Begin::Refused(error);
+        }
+        execution.waiters.push(Waiter { ticket, cancelled: false });
+        execution.deadline = execution.deadline.max(deadline);
+        Begin::Joined { execution: id, started: execution.started, deadline: execution.deadline }
+    }
+
+    /// The execution got its slot. Returns who has to hear that it was accepted.
+    pub(crate) fn started(&mut self, id: ExecutionId) -> Vec<Ticket> {
+        let Some(execution) = self.executions.get_mut(&id) else { return Vec::new() };
+        execution.started = true;
+        execution.waiters.iter().map(|waiter| waiter.ticket).collect()
+    }
+
+    /// Withdraws one waiter. Returns the execution to stop when that was the last one interested.
+    pub(crate) fn cancel(&mut self, session: SessionId, operation: i32) -> Option<ExecutionId> {
+        let wanted = |ticket: &Ticket| {
+            ticket.session == Some(session) && ticket.operation == Some(operation)
+        };
+        let (id, execution) = self
+            .executions
+            .iter_mut()
+            .find(|(_, execution)| execution.waiters.iter().any(|w| wanted(&w.ticket)))?;
+        for waiter in execution.waiters.iter_mut().filter(|waiter| wanted(&waiter.ticket)) {
+            waiter.cancelled = true;
+        }
+        let abandoned = execution.waiters.iter().all(|waiter| waiter.cancelled);
+        (abandoned && !std::mem::replace(&mut execution.stopping, true)).then_some(*id)
+    }
+
+    /// Whether the time of everyone who waits is over; from then on nobody joins any more.
+    pub(crate) fn expire(&mut self, id: ExecutionId, now: Instant) -> bool {
+        let Some(execution) = self.executions.get_mut(&id) else { return true };
+        let expired = now >= execution.deadline;
+        execution.stopping |= expired;
+        expired
+    }
+
+    /// Ends an execution: remembers and forgets what follows from its outcome, and returns who has
+    /// to be told.
+    pub(crate) fn finish(
+        &mut self,
+        id: ExecutionId,
+        outcome: Outcome,
+        now: Instant,
+    ) -> Option<(Report, Vec<Ticket>)> {
+        let execution = self.executions.remove(&id)?;
+        let report = Report { request: execution.request, outcome: Arc::new(outcome) };
+        if report.request.verb.mutates() {
+            self.machines.remove(&report.request.machine_key());
+        }
+        self.memory.learn(&report, execution.began, now);
+        let tickets = execution.waiters.into_iter().map(|waiter| waiter.ticket).collect();
+        Some((report, tickets))
+    }
+
+    /// A session is over. Its mutations run on, without an owner; returns the reads to stop.
+    pub(crate) fn leave(&mut self, session: SessionId) -> Vec<ExecutionId> {
+        let mut abandoned = Vec::new();
+        for (id, execution) in &mut self.executions {
+            if execution.request.verb.mutates() {
+                for waiter in &mut execution.waiters {
+                    if waiter.ticket.session == Some(session) {
+                        waiter.ticket.session = None;
+                        waiter.ticket.operation = None;
+                    }
+                }
+            } else {
+                execution.waiters.retain(|waiter| waiter.ticket.session != Some(session));
+                if execution.waiters.is_empty() && !std::mem::replace(&mut execution.stopping, true)
+                {
+                    abandoned.push(*id);
+                }
+            }
+        }
+        abandoned
+    }
+
+    /// Keeps an answer that did not reach its broker, for the next session to it.
+    pub(crate) fn undelivered(&mut self, address: AddressId, report: Report) {
+        if report.request.verb.mutates() {
+            self.unreported.push(address, report);
+        }
+    }
+
+    /// Makes `session` the owner of all that its address has without one.
+    ///
+    /// Only what came through this address: a broker can match nothing else to a caller.
+    pub(crate) fn resume(&mut self, address: AddressId, session: SessionId) -> Resume {
+        let ended = self
+            .unreported
+            .take(address)
+            // A newer operation of the machine makes the old answer worthless.
+            .filter(|report| !self.machines.contains_key(&report.request.machine_key()))
+            .collect();
+        let mut running = Vec::new();
+        for execution in self.executions.values_mut() {
+            let mut found = false;
+            for waiter in &mut execution.waiters {
+                if waiter.ticket.address == address && waiter.ticket.session.is_none() {
+                    // Several orphans of one address need one report only.
+                    waiter.ticket.session = Some(session);
+                    found = true;
+                }
+            }
+            if found {
+                running.push(execution.request.clone());
+            }
+        }
+        Resume { ended, running }
+    }
+
+    /// Whether a new session of this address would have something to report, now or later.
+    pub(crate) fn owes(&self, address: AddressId) -> bool {
+        self.unreported.owes(address)
+            || self.executions.values().any(|execution| {
+                execution.request.verb.mutates()
+                    && execution.waiters.iter().any(|waiter| waiter.ticket.address == address)
+            })
+    }
+
+    /// Whether `session` still waits for an answer.
+    pub(crate) fn waits(&self, session: SessionId) -> bool {
+        self.executions
+            .values()
+            .any(|execution| execution.waiters.iter().any(|w| w.ticket.session == Some(session)))
+    }
+
+    /// Lets nothing new start: the driver stops.
+    pub(crate) fn close(&mut self) {
+        self.closed = true;
+    }
+
+    /// Gives everything up: returns all executions that have not been told to stop yet.
+    pub(crate) fn stop_all(&mut self) -> Vec<ExecutionId> {
+        self.executions
+            .iter_mut()
+            .filter_map(|(id, execution)| {
+                (!std::mem::replace(&mut execution.stopping, true)).then_some(*id)
+            })
+            .collect()
+    }
+}
+
+const RETRY_STOPPING: Duration = Duration::from_secs(5);
+
+/// The answer when there is no room for one more operation.
+pub(crate) fn busy() -> Error {
+    Error::resource_exhausted("the driver runs as many operations as it can")
+        .with_retry_after(Duration::from_secs(1))
+}

@@ -1,0 +1,141 @@
+//! From configuration to the last goodbye.
+
+use std::{env, sync::Arc, time::Duration};
+
+use broker_proto::v1 as wire;
+use tokio::{task::JoinSet, time::sleep};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use crate::{
+    Config, Driver,
+    config::with_scheme,
+    connection::{Connection, Shared},
+    dial::Bearer,
+    drain,
+    executor::Executor,
+    instance::Instance,
+    operations::AddressId,
+};
+
+/// Why a driver cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The configuration cannot work.
+    #[error("wrong configuration: {0}")]
+    Config(String),
+    /// Every broker rejected the driver in a way that no retry will change. This is the last
+    /// one's reason.
+    #[error("broker {address} rejected the driver ({reason}): {message}")]
+    Rejected { address: String, reason: String, message: String },
+}
+
+/// What operations get to clean up once the time to finish is over.
+const LAST_GRACE: Duration = Duration::from_secs(5);
+const PROTOCOL: u32 = 1;
+
+/// Serves all brokers of `config` with `driver` until the process is told to stop.
+///
+/// Connections come and go without this function returning. It returns `Ok` after SIGTERM, SIGINT
+/// or [`Config::shutdown`], when running operations have ended and their answers are out (within
+/// [`Config::drain_grace`]; a second signal cuts it short), and an error when no broker will have
+/// this driver.
+pub async fn run(config: Config, driver: impl Driver) -> Result<(), RunError> {
+    config.check().map_err(RunError::Config)?;
+    let kind = &config.kinds[0].kind;
+    // Held until the end: the id belongs to us for as long.
+    let instance = Instance::new(config.instance_id.clone(), kind, &env::temp_dir());
+    let executor = Arc::new(Executor::new(Arc::new(driver), config.capacity, config.cancel_grace));
+    let shared = Arc::new(Shared {
+        registration: registration(&config, &instance.id, executor.driver()),
+        executor,
+        dial: config.dial.clone(),
+        bearer: Bearer::new(config.token.as_ref()).map_err(RunError::Config)?,
+        drain: config.shutdown.child_token(),
+        stop: CancellationToken::new(),
+    });
+    info!(instance = instance.id, brokers = ?config.addresses, "driver starts");
+
+    let mut connections = JoinSet::new();
+    for (number, address) in config.addresses.iter().enumerate() {
+        let url = with_scheme(address);
+        let connection = Connection::new(shared.clone(), AddressId(number), url.clone());
+        connections.spawn(async move { (url, connection.run().await) });
+    }
+    let all = wait_for_all(connections);
+    tokio::select! {
+        result = all => result,
+        never = steer(&config, &shared) => match never {},
+    }
+}
+
+/// Waits until each connection is over. If all were rejected, that is an error.
+async fn wait_for_all(
+    mut connections: JoinSet<(String, Result<(), crate::connection::Rejection>)>,
+) -> Result<(), RunError> {
+    let mut result = Ok(());
+    let mut accepted = false;
+    while let Some(ended) = connections.join_next().await {
+        match ended {
+            Ok((_, Ok(()))) => accepted = true,
+            Ok((address, Err(rejection))) => {
+                error!(address, %rejection, "giving this broker up");
+                let (reason, message) = (rejection.reason, rejection.message);
+                result = Err(RunError::Rejected { address, reason, message });
+            }
+            // Never aborted while we wait, so this is a bug of ours; the others go on.
+            Err(error) => error!(%error, "a connection ended unexpectedly"),
+        }
+    }
+    if accepted { Ok(()) } else { result }
+}
+
+/// Sees to the driver's end: on the first signal drain, then, when time is over or at the second
+/// signal, stop. Never returns: the connections end by themselves.
+async fn steer(config: &Config, shared: &Shared) -> std::convert::Infallible {
+    let mut signals = drain::Signals::new(config.handle_signals);
+    tokio::select! {
+        name = signals.next() => info!(signal = name, "draining"),
+        () = shared.drain.cancelled() => info!("told to stop, draining"),
+    }
+    shared.executor.close();
+    shared.drain.cancel();
+    tokio::select! {
+        () = sleep(config.drain_grace) => warn!("operations still run: cancelling them"),
+        name = signals.next() => warn!(signal = name, "again: cancelling what runs"),
+    }
+    shared.executor.cancel_all();
+    tokio::select! {
+        () = sleep(LAST_GRACE) => {}
+        _ = signals.next() => {}
+    }
+    warn!("leaving operations unfinished");
+    shared.stop.cancel();
+    std::future::pending().await
+}
+
+fn registration(config: &Config, instance_id: &str, driver: &dyn Driver) -> wire::Registration {
+    let kinds = config.kinds.iter().map(|kind| wire::Kind {
+        api_version: kind.api_version.clone(),
+        kind: kind.kind.clone(),
+        provider: kind.provider.clone().unwrap_or_default(),
+    });
+    wire::Registration {
+        name: config.name.clone(),
+        hello: Some(wire::Hello {
+            protocol_min: PROTOCOL,
+            protocol_max: PROTOCOL,
+            instance_id: instance_id.to_owned(),
+            boot_id: format!("{:032x}", rand::random::<u128>()),
+            driver_version: config.version.clone(),
+            kinds: kinds.collect(),
+            verbs: driver.verbs().iter().map(|verb| verb.as_str().to_owned()).collect(),
+            cancel: true,
+            resume: true,
+            drain: true,
+            paging: true,
+            capacity: config.capacity.try_into().unwrap_or(u32::MAX),
+        }),
+        ..wire::Registration::default()
+    }
+}
