@@ -37,3 +37,108 @@ impl fmt::Display for ClassId {
         write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
     }
 }
+
+/// What can be asked of a driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verb {
+    Create,
+    Initialize,
+    Delete,
+    GetStatus,
+    List,
+    GetVolumeIds,
+}
+
+impl Verb {
+    /// The verbs of 2018, which every driver has.
+    pub const HISTORIC: [Verb; 3] = [Verb::Create, Verb::Delete, Verb::List];
+    const ALL: [Verb; 6] = [
+        Verb::Create,
+        Verb::Initialize,
+        Verb::Delete,
+        Verb::GetStatus,
+        Verb::List,
+        Verb::GetVolumeIds,
+    ];
+
+    /// The `operation_type` on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Verb::Create => "create",
+            Verb::Initialize => "initialize",
+            Verb::Delete => "delete",
+            Verb::GetStatus => "get_status",
+            Verb::List => "list",
+            Verb::GetVolumeIds => "get_volume_ids",
+        }
+    }
+
+    pub fn from_wire(operation_type: &str) -> Option<Verb> {
+        Verb::ALL.into_iter().find(|verb| verb.as_str() == operation_type)
+    }
+
+    /// Whether it changes a machine: at most one such operation runs per machine.
+    pub fn is_mutation(self) -> bool {
+        matches!(self, Verb::Create | Verb::Initialize | Verb::Delete)
+    }
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One machine, whatever class makes it: a name within a kind and namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct MachineId {
+    pub api_version: Arc<str>,
+    pub kind: Arc<str>,
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
+}
+
+/// One connection of a driver. Random, so that no two broker processes ever use the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionId(u64);
+
+impl SessionId {
+    pub fn random() -> Self {
+        Self(rand::random())
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// One process of a driver: which of several equal ones (`id`, kept over restarts), and which start
+/// of it (`boot`).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Instance {
+    pub id: Arc<str>,
+    /// `None` for a historic driver, which does not tell its starts apart.
+    pub boot: Option<Arc<str>>,
+}
+
+impl fmt::Display for Instance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.id)
+    }
+}
+
+/// One execution of an operation, unique over broker restarts for all practical purposes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OperationId(pub u64);
+
+impl fmt::Display for OperationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "op-{:016x}", self.0)
+    }
+}
+
+/// One connection to the broker, of whatever peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConnectionId(pub u64);

@@ -1,3 +1,32 @@
-//! The server: see ARCHITECTURE.md for the flow.
+//! The broker: drivers dial in, controllers submit machine operations, operators look.
+//!
+//! The rooms, in reading order. Data flows one way: door → dispatch → session → driver and back.
+//!
+//! - [`driver`]: the nouns every room shares.
+//! - [`operation`]: one request on its way to an answer; [`operation::Ledger`] keeps them all, and
+//!   which machine each works on.
+//! - [`session`]: one connected driver: the protocol as a pure state machine, and the task around it.
+//! - [`registry`]: who is connected, and which session gets an operation.
+//! - [`dispatch`]: an operation in, its answer out.
+//! - [`catalog`]: machine classes and secrets, for dispatch and for drivers that ask.
+//! - [`auth`]: who is calling.
+//! - [`grpc`]: the doors of drivers, controllers and operators.
+//! - [`web`]: the admin port.
+//! - [`children`]: driver programs that the broker starts itself.
+//! - [`server`]: starts every task and knows in which order they stop.
+//! - [`commands`], [`config`], [`telemetry`]: flags, environment, logs.
 
+pub mod auth;
+pub mod catalog;
+pub mod children;
+pub mod commands;
+pub mod config;
+pub mod dispatch;
 pub mod driver;
+pub mod grpc;
+pub mod operation;
+pub mod registry;
+pub mod server;
+pub mod session;
+pub mod telemetry;
+pub mod web;

@@ -140,6 +140,15 @@ fn yaml(text: &str) -> Result<Vec<(Line, Value)>, Fault> {
         legacy_octal_numbers: true,
         // A snippet would print the neighbourhood of the fault, which may be a secret.
         with_snippet: false,
+        // The size of the text is bounded already. These let every honest file of that size
+        // through, and no one grows beyond it by aliases.
+        budget: serde_saphyr::budget! {
+            max_documents: 50_000,
+            max_nodes: 2_000_000,
+            max_events: 4_000_000,
+            enforce_alias_anchor_ratio: false,
+        },
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 200_000 },
     };
     serde_saphyr::from_multiple_with_options::<serde_saphyr::Spanned<Value>>(text, options)
         .map(|documents| {

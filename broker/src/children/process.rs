@@ -1,0 +1,140 @@
+//! One run of a driver program, from start to end.
+
+use std::{
+    fmt, io,
+    os::fd::OwnedFd,
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
+    net::UnixStream,
+    process::{Child, Command},
+    time::{sleep, timeout},
+};
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+
+use super::{
+    Children, DriverCommand, Tokens,
+    leash::Report,
+};
+
+/// How much longer than its grace a leash may take, before it counts as stuck.
+const LATE: Duration = Duration::from_secs(5);
+/// How long to wait for the rest of what an ended program said.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// A program that can be run, again and again.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) command: DriverCommand,
+    pub(super) prefix: String,
+    pub(super) broker_address: String,
+    pub(super) instance_id: String,
+    pub(super) tokens: Tokens,
+    pub(super) children: Children,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub(super) enum End {
+    Exited(ExitStatus),
+    /// The program could not be run.
+    NotStarted(String),
+    /// The leash was killed, or got stuck; the program was killed.
+    LeashLost,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exited(status) => status.fmt(f),
+            Self::NotStarted(why) => f.write_str(why),
+            Self::LeashLost => f.write_str("its leash was lost, so it was killed"),
+        }
+    }
+}
+
+impl Process {
+    /// Runs the program until it ends, or until `shutdown` and then its end. Nothing is left of it
+    /// when this returns.
+    pub(super) async fn run(&self, shutdown: &CancellationToken) -> End {
+        // For this run alone.
+        let token = self.tokens.issue();
+        let (mut leash, mut socket) = match self.start(token.reveal()) {
+            Ok(started) => started,
+            Err(error) => return End::NotStarted(format!("the leash cannot be started: {error}")),
+        };
+        let output = [
+            leash.stdout.take().map(|stdout| self.pass_on(stdout)),
+            leash.stderr.take().map(|stderr| self.pass_on(stderr)),
+        ];
+        tokio::select! {
+            _ = leash.wait() => {}
+            () = shutdown.cancelled() => {
+                // The leash reads the end of its input and does the rest. It may be gone already.
+                drop(socket.shutdown().await);
+                let stuck = timeout(self.children.grace + LATE, leash.wait()).await.is_err();
+                if stuck {
+                    drop(leash.kill().await);
+                }
+            }
+        }
+        let end = conclude(&mut socket).await;
+        // Something that left the process group may still hold the other end, so not for ever.
+        let last_words = async {
+            for task in output.into_iter().flatten() {
+                drop(task.await);
+            }
+        };
+        drop(timeout(LAST_WORDS, last_words).await);
+        end
+    }
+
+    fn start(&self, token: &str) -> io::Result<(Child, UnixStream)> {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let ours = UnixStream::from_std(ours)?;
+        let mut words = self.children.leash.iter().chain(self.command.words());
+        let program = words.next().ok_or(io::ErrorKind::InvalidInput)?;
+        let leash = Command::new(program)
+            .args(words)
+            .env("BROKER_ADDRESS", &self.broker_address)
+            .env("BROKER_TOKEN", token)
+            .env("BROKER_INSTANCE_ID", &self.instance_id)
+            .stdin(OwnedFd::from(theirs))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // A Ctrl-C on the terminal is for the broker, which then stops its children in order.
+            .process_group(0)
+            .spawn()?;
+        Ok((leash, ours))
+    }
+
+    fn pass_on(&self, from: impl AsyncRead + Send + Unpin + 'static) -> AbortOnDropHandle<()> {
+        let output = self.children.output.clone();
+        AbortOnDropHandle::new(tokio::spawn(output.pass_on(self.prefix.clone(), from)))
+    }
+}
+
+/// Learns how the program ended, once its leash is gone; and kills it if it did not end.
+async fn conclude(socket: &mut UnixStream) -> End {
+    let mut reports = String::new();
+    // Whatever was read until an error or the end of time is what there is.
+    drop(timeout(LAST_WORDS, socket.take(16 * 1024).read_to_string(&mut reports)).await);
+    let mut group: Option<Pid> = None;
+    for report in reports.lines().filter_map(Report::parse) {
+        match report {
+            Report::Started(started) => group = Some(started),
+            Report::Ended(status) => return End::Exited(status),
+            Report::Failed(why) => return End::NotStarted(why),
+        }
+    }
+    if let Some(group) = group {
+        // If it ended in this very moment there is nobody to kill.
+        drop(kill_process_group(group, Signal::KILL));
+    }
+    End::LeashLost
+}

@@ -1,0 +1,81 @@
+//! `machine-broker dev`: a working system without a single file.
+
+use std::{env, net::SocketAddr, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+
+use crate::{
+    catalog::{Catalog, Static},
+    children::DriverCommand,
+    grpc::Admission,
+    registry::Seating,
+    server::{self, Broker, Plan},
+    telemetry::{self, LogFormat},
+};
+
+const GRACE: Duration = Duration::from_secs(5);
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Where drivers and controllers connect; port 0 takes any free one
+    #[arg(long, env = "BROKER_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:5000")]
+    listen: SocketAddr,
+
+    /// Where probes are answered
+    #[arg(long, env = "BROKER_ADMIN", value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    admin: SocketAddr,
+
+    /// What is logged, as in RUST_LOG
+    #[arg(long, env = "BROKER_LOG", value_name = "FILTER", default_value = "info")]
+    log: String,
+}
+
+pub(super) async fn run(args: Args) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        args.listen.ip().is_loopback() && args.admin.ip().is_loopback(),
+        "dev serves loopback addresses only; use `machine-broker serve` for others"
+    );
+    telemetry::start(&args.log, LogFormat::Text)?;
+    let stop = server::signal()?;
+    let catalog: Arc<dyn Catalog> = Static::sample();
+    // The VMs of the demo survive the driver, not the demo.
+    let cloud = tempfile::Builder::new()
+        .prefix("machine-broker-dev-")
+        .tempdir()
+        .context("cannot make a folder for the sim cloud")?;
+    let sim = DriverCommand::new(env::current_exe().context("cannot find this program")?)
+        .arg("sim-driver")
+        .arg("--cloud")
+        .arg(cloud.path());
+    let broker = Broker::new(Admission::default(), Seating::default(), catalog);
+    let plan = Plan {
+        listen: args.listen,
+        admin: args.admin,
+        driver_commands: vec![sim],
+        grace: GRACE,
+    };
+    server::run(broker, plan, stop, banner).await
+}
+
+fn banner(drivers: SocketAddr, admin: SocketAddr) {
+    // Only an address that is not the default has to be given.
+    let broker = match drivers.port() {
+        5000 => String::new(),
+        _ => format!(" --broker {drivers}"),
+    };
+    println!(
+        "\
+machine-broker dev is running; Ctrl-C stops it.
+
+  drivers and controllers   {drivers}
+  health                    http://{admin}/readyz
+  machine classes           small, large (kind SimMachineClass, namespace default)
+  driver                    sim, a cloud in a folder, started as a child process
+
+Try, in another terminal:
+
+  cargo run -p brokerctl --{broker} drivers
+  cargo run -p brokerctl --{broker} machines create worker-0 --kind SimMachineClass --class small
+"
+    );
+}

@@ -1,0 +1,265 @@
+//! Flags, environment and file, checked once; plain values afterwards.
+//!
+//! Every setting of `serve` can come from a flag, a `BROKER_…` variable or the YAML file that
+//! `--config` names, in that order.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    str::FromStr,
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail};
+use serde::Deserialize;
+
+use crate::{
+    children::DriverCommand,
+    grpc::Admission,
+    registry::{Policy, Seating},
+    session::Times,
+    telemetry::LogFormat,
+};
+
+/// The settings of `serve`, as they were given.
+#[derive(Debug, Default, clap::Args, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Options {
+    /// YAML file with any of these settings, in camelCase (driverCommand, deadAfter, …)
+    #[arg(long, env = "BROKER_CONFIG", value_name = "FILE")]
+    #[serde(skip)]
+    config: Option<PathBuf>,
+
+    /// Where drivers and controllers connect [default: 127.0.0.1:5000]; port 0 takes any free one
+    #[arg(long, env = "BROKER_LISTEN", value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+
+    /// Where probes are answered [default: 127.0.0.1:8080]
+    #[arg(long, env = "BROKER_ADMIN", value_name = "ADDRESS")]
+    admin: Option<SocketAddr>,
+
+    /// Where machine classes and secrets come from: dir:PATH, a folder of Kubernetes YAML
+    #[arg(long, env = "BROKER_CATALOG", value_name = "SOURCE")]
+    catalog: Option<CatalogSource>,
+
+    /// Start this driver program, and again whenever it ends; may be given several times
+    #[arg(long, env = "BROKER_DRIVER_COMMAND", value_name = "PROGRAM ARGS")]
+    #[serde(default)]
+    driver_command: Vec<DriverCommand>,
+
+    /// How several drivers share a kind [default: share]
+    #[arg(long, env = "BROKER_SEATING", value_name = "POLICY")]
+    seating: Option<Policy>,
+
+    /// The same for one kind; may be given several times, or separated by commas
+    #[arg(long, env = "BROKER_SEATING_OF", value_name = "KIND=POLICY", value_delimiter = ',')]
+    #[serde(default)]
+    seating_of: Vec<KindPolicy>,
+
+    /// How many operations may wait for a driver beyond its capacity [default: 1024]
+    #[arg(long, env = "BROKER_QUEUE", value_name = "NUMBER")]
+    queue: Option<usize>,
+
+    /// How often a driver is pinged [default: 4s]
+    #[arg(long, env = "BROKER_PING_EVERY", value_name = "TIME")]
+    ping_every: Option<Span>,
+
+    /// A driver that is silent for so long gets no new work [default: 12s]
+    #[arg(long, env = "BROKER_SUSPECT_AFTER", value_name = "TIME")]
+    suspect_after: Option<Span>,
+
+    /// A driver that is silent for so long is given up [default: 30s]
+    #[arg(long, env = "BROKER_DEAD_AFTER", value_name = "TIME")]
+    dead_after: Option<Span>,
+
+    /// How long running operations may take to finish when the broker stops [default: 30s]
+    #[arg(long, env = "BROKER_GRACE", value_name = "TIME")]
+    grace: Option<Span>,
+
+    /// What this broker calls itself among several [default: a random name]
+    #[arg(long, env = "BROKER_REPLICA", value_name = "NAME")]
+    replica: Option<String>,
+
+    /// Serve addresses other than loopback without TLS: anyone who can reach them gets in
+    #[arg(long, env = "BROKER_INSECURE", num_args = 0..=1, default_missing_value = "true")]
+    insecure: Option<bool>,
+
+    /// What is logged, as in RUST_LOG [default: info]
+    #[arg(long, env = "BROKER_LOG", value_name = "FILTER")]
+    log: Option<String>,
+
+    /// How it is logged [default: text]
+    #[arg(long, env = "BROKER_LOG_FORMAT", value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
+}
+
+/// The settings of `serve`, checked.
+#[derive(Debug)]
+pub struct Config {
+    pub listen: SocketAddr,
+    pub admin: SocketAddr,
+    pub catalog: Option<CatalogSource>,
+    pub driver_commands: Vec<DriverCommand>,
+    pub seating: Seating,
+    pub admission: Admission,
+    pub grace: Duration,
+    pub log: String,
+    pub log_format: LogFormat,
+}
+
+impl Options {
+    /// Reads the file, fills in the defaults and checks what goes together.
+    pub fn check(self) -> anyhow::Result<Config> {
+        let options = match &self.config {
+            Some(path) => {
+                let file = read_file(path)?;
+                self.or(file)
+            }
+            None => self,
+        };
+        let defaults = Times::default();
+        let span = |given: Option<Span>, default: Duration| given.map_or(default, |span| span.0);
+        let times = Times {
+            ping_every: span(options.ping_every, defaults.ping_every),
+            suspect_after: span(options.suspect_after, defaults.suspect_after),
+            dead_after: span(options.dead_after, defaults.dead_after),
+            accept_within: defaults.accept_within,
+        };
+        if !(times.ping_every < times.suspect_after && times.suspect_after < times.dead_after) {
+            bail!("--ping-every must be shorter than --suspect-after, and that than --dead-after");
+        }
+        let admission = Admission::default();
+        let config = Config {
+            listen: options.listen.unwrap_or_else(|| ([127, 0, 0, 1], 5000).into()),
+            admin: options.admin.unwrap_or_else(|| ([127, 0, 0, 1], 8080).into()),
+            catalog: options.catalog,
+            driver_commands: options.driver_command,
+            seating: Seating {
+                default: options.seating.unwrap_or_default(),
+                kinds: options.seating_of.into_iter().map(|of| (of.kind, of.policy)).collect(),
+            },
+            admission: Admission {
+                times,
+                queue: options.queue.unwrap_or(admission.queue),
+                replica: options.replica.unwrap_or(admission.replica),
+                ..admission
+            },
+            grace: span(options.grace, Duration::from_secs(30)),
+            log: options.log.unwrap_or_else(|| "info".to_owned()),
+            log_format: options.log_format.unwrap_or_default(),
+        };
+        for (flag, address) in [("--listen", config.listen), ("--admin", config.admin)] {
+            if !address.ip().is_loopback() && !options.insecure.unwrap_or(false) {
+                bail!(
+                    "{flag} {address} is not a loopback address and there is no TLS: \
+                     anyone who can reach it could create machines and read secrets. \
+                     Serve 127.0.0.1, or say --insecure if that is what you want"
+                );
+            }
+        }
+        Ok(config)
+    }
+
+    /// What is set here, or else there.
+    fn or(self, other: Options) -> Options {
+        let vec = |ours: Vec<_>, theirs| if ours.is_empty() { theirs } else { ours };
+        Options {
+            config: self.config,
+            listen: self.listen.or(other.listen),
+            admin: self.admin.or(other.admin),
+            catalog: self.catalog.or(other.catalog),
+            driver_command: vec(self.driver_command, other.driver_command),
+            seating: self.seating.or(other.seating),
+            seating_of: if self.seating_of.is_empty() { other.seating_of } else { self.seating_of },
+            queue: self.queue.or(other.queue),
+            ping_every: self.ping_every.or(other.ping_every),
+            suspect_after: self.suspect_after.or(other.suspect_after),
+            dead_after: self.dead_after.or(other.dead_after),
+            grace: self.grace.or(other.grace),
+            replica: self.replica.or(other.replica),
+            insecure: self.insecure.or(other.insecure),
+            log: self.log.or(other.log),
+            log_format: self.log_format.or(other.log_format),
+        }
+    }
+}
+
+fn read_file(path: &Path) -> anyhow::Result<Options> {
+    let text = fs::read_to_string(path)
+        .with_context(|| format!("cannot read the configuration {}", path.display()))?;
+    serde_saphyr::from_str(&text).with_context(|| format!("in the configuration {}", path.display()))
+}
+
+/// Where machine classes and secrets come from.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum CatalogSource {
+    Directory(PathBuf),
+}
+
+impl FromStr for CatalogSource {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            Some(("dir", path)) if !path.is_empty() => Ok(Self::Directory(path.into())),
+            _ => Err(format!("{text:?} is not a catalog: write dir:PATH")),
+        }
+    }
+}
+
+impl TryFrom<String> for CatalogSource {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+/// The policy of one kind, as `KIND=POLICY`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "String")]
+struct KindPolicy {
+    kind: String,
+    policy: Policy,
+}
+
+impl FromStr for KindPolicy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (kind, policy) = text.split_once('=').ok_or("write KIND=share|standby|exclusive")?;
+        let policy = <Policy as clap::ValueEnum>::from_str(policy, true)?;
+        Ok(Self { kind: kind.to_owned(), policy })
+    }
+}
+
+impl TryFrom<String> for KindPolicy {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+/// A time with its unit, such as `500ms` or `2m`.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(try_from = "String")]
+struct Span(Duration);
+
+impl FromStr for Span {
+    type Err = humantime::DurationError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        humantime::parse_duration(text).map(Self)
+    }
+}
+
+impl TryFrom<String> for Span {
+    type Error = humantime::DurationError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}

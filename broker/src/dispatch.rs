@@ -1,0 +1,215 @@
+//! An operation in, its answer out: resolve, find a driver, send, wait, give up.
+//!
+//! Everything between looking at the ledger and handing the operation to a session is synchronous, so
+//! a caller that goes away leaves nothing half done. A caller that joined another's operation needs no
+//! help from it: whoever still waits when an operation comes back unsent starts it anew.
+
+mod error;
+mod resolve;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::time::{Instant, sleep, timeout_at};
+
+pub use self::{
+    error::{Error, Sighting},
+    resolve::Ask,
+};
+use crate::{
+    catalog::Catalog,
+    driver::Verb,
+    operation::{Answer, Claim, Code, Delivery, Ledger, Outcome, Request, Ticket, Waiter},
+    registry::{Holder, Missing, Registry},
+    session::{Health, Refused, SessionHandle},
+};
+
+/// The longest total time a caller can have.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+/// How often an operation that no driver got to see is tried again.
+const ATTEMPTS: u32 = 5;
+/// How often a caller that waits for a driver looks again without being told of a change, since a
+/// suspect driver that recovers tells nobody.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Cheap to clone: every clone is the same dispatcher.
+#[derive(Clone, Debug)]
+pub struct Dispatcher {
+    registry: Registry,
+    ledger: Ledger,
+    catalog: Arc<dyn Catalog>,
+    stopping: Arc<AtomicBool>,
+}
+
+impl Dispatcher {
+    pub fn new(registry: Registry, ledger: Ledger, catalog: Arc<dyn Catalog>) -> Self {
+        Self { registry, ledger, catalog, stopping: Arc::default() }
+    }
+
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Takes on no new operations from now on; those that run go on.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+    }
+
+    /// Executes what a caller asks, within its `timeout` or the verb's default.
+    pub async fn execute(
+        &self,
+        ask: Ask,
+        timeout: Option<Duration>,
+    ) -> Result<Answered, Error> {
+        let timeout = timeout.unwrap_or_else(|| default_timeout(ask.verb)).min(LONGEST);
+        let deadline = Instant::now() + timeout;
+        let mut attempts = 0;
+        loop {
+            match self.attempt(&ask, deadline).await {
+                Attempt::Done(result) => return result,
+                Attempt::Unsent(error) if attempts < ATTEMPTS => {
+                    tracing::debug!(%error, "nothing was sent, trying again");
+                    attempts += 1;
+                }
+                Attempt::Unsent(error) => return Err(error),
+                Attempt::NoDriver(error) if ask.wait_for_driver => {
+                    self.wait_for_change(deadline).await.map_err(|()| error)?;
+                }
+                Attempt::NoDriver(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn attempt(&self, ask: &Ask, deadline: Instant) -> Attempt {
+        let waiter = match self.start(ask, deadline) {
+            Ok(Started::Waiting(waiter)) => waiter,
+            Ok(Started::Remembered(answer)) => {
+                return Attempt::Done(Ok(Answered { answer, seen: None }));
+            }
+            Err(error) if error.passes_with_a_driver() => return Attempt::NoDriver(error),
+            Err(error) => return Attempt::Done(Err(error)),
+        };
+        let operation = waiter.operation();
+        match timeout_at(deadline, waiter.outcome()).await {
+            Err(_) => Attempt::Done(Err(Error::Deadline(operation.into()))),
+            // It was cancelled for those who waited before us.
+            Ok(Outcome::Answered(answer))
+                if answer.code == Code::CANCELLED && operation.was_abandoned() =>
+            {
+                Attempt::Unsent(Error::Lost(operation.into()))
+            }
+            Ok(Outcome::Answered(answer)) => {
+                Attempt::Done(Ok(Answered { answer, seen: Some(operation.into()) }))
+            }
+            Ok(Outcome::Lost) if operation.delivery() == Delivery::NotSent => {
+                Attempt::Unsent(Error::Lost(operation.into()))
+            }
+            Ok(Outcome::Lost) => Attempt::Done(Err(Error::Lost(operation.into()))),
+        }
+    }
+
+    /// Starts the operation, or joins the one that runs. Synchronous from end to end.
+    fn start(&self, ask: &Ask, deadline: Instant) -> Result<Started, Error> {
+        if self.stopping.load(Ordering::Acquire) {
+            return Err(Error::Stopping);
+        }
+        let request = ask.resolve(&*self.catalog, &self.registry)?;
+        let operation = if request.verb.is_mutation() {
+            match self.ledger.claim(request, deadline).map_err(Error::Conflict)? {
+                Claim::Start(operation) => operation,
+                Claim::Join(operation) => return Ok(Started::Waiting(operation.wait())),
+                Claim::Remembered(answer) => return Ok(Started::Remembered(answer)),
+            }
+        } else {
+            self.ledger.open(request, deadline)
+        };
+        let waiter = operation.wait();
+        // From here on the ticket settles the operation on every way out.
+        let ticket = Ticket::new(operation);
+        let session = self.place(&ticket)?;
+        session.submit(ticket).map_err(|refused| match refused {
+            Refused::Full => Error::Busy(waiter.operation().into(), session.info().capacity),
+            Refused::Gone => Error::NoneReady {
+                key: waiter.operation().request.key.clone(),
+                why: "has just left",
+            },
+        })?;
+        Ok(Started::Waiting(waiter))
+    }
+
+    /// The session for an operation.
+    fn place(&self, ticket: &Ticket) -> Result<SessionHandle, Error> {
+        let request = &ticket.operation().request;
+        let session = match ticket.operation().hold.as_ref() {
+            None => self.choose(request)?,
+            Some(hold) => match self.registry.holder(&request.key, hold) {
+                Holder::Free => self.choose(request)?,
+                Holder::Back(session) if session.health() == Health::Ready => session,
+                Holder::Back(_) | Holder::Away => return Err(Error::Away(hold.clone())),
+            },
+        };
+        // A driver of 2018 is given nothing but the provider's id to delete by.
+        let nameless = request.verb == Verb::Delete && request.provider_id.is_empty();
+        if nameless && !session.is_native() {
+            return Err(Error::ProviderIdRequired { machine: request.machine.clone() });
+        }
+        Ok(session)
+    }
+
+    fn choose(&self, request: &Request) -> Result<SessionHandle, Error> {
+        let machine = request.verb.is_mutation().then(|| request.machine_id());
+        let key = &request.key;
+        self.registry.choose(key, request.verb, machine.as_ref()).map_err(|missing| match missing {
+            Missing::NoDriver => {
+                Error::NoDriver { wanted: key.clone(), connected: self.registry.keys() }
+            }
+            Missing::NoneReady(why) => Error::NoneReady { key: key.clone(), why },
+            Missing::Unsupported => Error::Unsupported { key: key.clone(), verb: request.verb },
+        })
+    }
+
+    /// Returns when looking for a driver again may help, or with an error at the deadline.
+    async fn wait_for_change(&self, deadline: Instant) -> Result<(), ()> {
+        let mut changes = self.registry.changes();
+        let change = async {
+            tokio::select! {
+                _ = changes.changed() => {}
+                () = sleep(LOOK_AGAIN) => {}
+            }
+        };
+        timeout_at(deadline, change).await.map_err(|_| ())
+    }
+}
+
+/// A driver's answer.
+#[derive(Debug)]
+pub struct Answered {
+    pub answer: Arc<Answer>,
+    /// Where it came from; `None` for one that was kept from an earlier request.
+    pub seen: Option<Sighting>,
+}
+
+enum Started {
+    Waiting(Waiter),
+    Remembered(Arc<Answer>),
+}
+
+enum Attempt {
+    Done(Result<Answered, Error>),
+    /// No driver got to see it: trying again at once may help.
+    Unsent(Error),
+    /// Waiting for a driver may help.
+    NoDriver(Error),
+}
+
+fn default_timeout(verb: Verb) -> Duration {
+    match verb {
+        Verb::Create | Verb::Delete | Verb::Initialize => Duration::from_secs(20 * 60),
+        Verb::List | Verb::GetStatus | Verb::GetVolumeIds => Duration::from_secs(2 * 60),
+    }
+}

@@ -1,0 +1,120 @@
+//! Why an operation has no answer.
+
+use std::sync::Arc;
+
+use crate::{
+    catalog::NameError,
+    driver::{ClassId, DriverKey, Instance, OperationId, Verb},
+    operation::{Conflict, Delivery, Hold, Operation},
+};
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Nothing was sent, and the request must change.
+    #[error("{field}: {problem}")]
+    Invalid { field: &'static str, problem: String },
+
+    /// Nothing was sent.
+    #[error("there is no class {0}: check its name and namespace, or add it to the catalog")]
+    NoClass(ClassId),
+
+    /// Nothing was sent: safe to retry.
+    #[error("no driver is connected for {wanted}; {}", connected_text(.connected))]
+    NoDriver { wanted: DriverKey, connected: Vec<DriverKey> },
+
+    /// Nothing was sent: safe to retry.
+    #[error("no driver for {key} takes new work: the one that is connected {why}")]
+    NoneReady { key: DriverKey, why: &'static str },
+
+    /// Nothing was sent, and no retry will help until the driver changes.
+    #[error("the driver for {key} does not implement {verb}")]
+    Unsupported { key: DriverKey, verb: Verb },
+
+    /// Nothing was sent.
+    #[error(
+        "the driver speaks the protocol of 2018 and deletes by provider id alone: \
+         give the provider id of {machine:?} (a list shows it)"
+    )]
+    ProviderIdRequired { machine: Arc<str> },
+
+    /// Nothing was sent: retry when the running one is over.
+    #[error("{} of this machine is running ({}, class {})", .0.verb, .0.running, .0.class)]
+    Conflict(Conflict),
+
+    /// Nothing was sent: retry later.
+    #[error("the driver has all it can take ({1} at once, and its queue is full)")]
+    Busy(Sighting, usize),
+
+    /// Nothing was sent: retry with another replica, or later.
+    #[error("the broker is stopping")]
+    Stopping,
+
+    /// An earlier request may still run where it was sent; this one was not sent.
+    #[error(
+        "an earlier {} of this machine may still be running in driver instance {:?}, \
+         which is not connected", .0.verb, .0.instance.id
+    )]
+    Away(Hold),
+
+    /// How far it got says what may be assumed. The same request again finds out.
+    #[error("the driver went away before it answered ({})", .0.delivery_text())]
+    Lost(Sighting),
+
+    /// How far it got says what may be assumed. The same request again finds out.
+    #[error("no answer within the time given ({})", .0.delivery_text())]
+    Deadline(Sighting),
+}
+
+/// Where an operation was last seen.
+#[derive(Clone, Debug)]
+pub struct Sighting {
+    pub operation: OperationId,
+    pub delivery: Delivery,
+    pub instance: Option<Instance>,
+}
+
+impl From<&Arc<Operation>> for Sighting {
+    fn from(operation: &Arc<Operation>) -> Self {
+        Self {
+            operation: operation.id,
+            delivery: operation.delivery(),
+            instance: operation.session().map(|session| session.info().instance.clone()),
+        }
+    }
+}
+
+impl Sighting {
+    fn delivery_text(&self) -> &'static str {
+        match self.delivery {
+            Delivery::NotSent => "it was never sent",
+            Delivery::Sent => "it was sent, its outcome is unknown",
+            Delivery::Accepted => "the driver had started, the outcome is unknown",
+            Delivery::Answered => "the answer came too late",
+        }
+    }
+}
+
+impl Error {
+    pub(super) fn invalid(field: &'static str, problem: impl ToString) -> Self {
+        Error::Invalid { field, problem: problem.to_string() }
+    }
+
+    pub(super) fn bad_name(field: &'static str, error: NameError) -> Self {
+        Error::invalid(field, error)
+    }
+
+    /// Whether a driver that comes, or comes back, would change it.
+    pub(super) fn passes_with_a_driver(&self) -> bool {
+        matches!(self, Error::NoDriver { .. } | Error::NoneReady { .. } | Error::Away(_))
+    }
+}
+
+fn connected_text(keys: &[DriverKey]) -> String {
+    if keys.is_empty() {
+        return "no driver is connected at all".to_owned();
+    }
+    const MOST: usize = 10;
+    let names: Vec<String> = keys.iter().take(MOST).map(ToString::to_string).collect();
+    let more = if keys.len() > MOST { ", …" } else { "" };
+    format!("connected are drivers for {}{more}", names.join(", "))
+}

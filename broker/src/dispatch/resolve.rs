@@ -1,0 +1,213 @@
+//! What a caller asks, checked, and resolved to a class and the key of its drivers.
+
+use std::{fmt, sync::Arc};
+
+use broker_proto::v1;
+use bytes::Bytes;
+
+use super::Error;
+use crate::{
+    catalog::{Catalog, DEFAULT_NAMESPACE, secret_revision, valid_name},
+    driver::{ClassId, DriverKey, Verb},
+    operation::Request,
+    registry::Registry,
+};
+
+const MAX_TEXT: usize = 1024;
+const MAX_BLOB: usize = 1024 * 1024;
+
+/// A caller's words, not yet checked. `Debug` leaves the user data out.
+pub struct Ask {
+    pub verb: Verb,
+    pub class: v1::ClassRef,
+    pub machine: Arc<str>,
+    pub provider_id: String,
+    pub last_known_state: String,
+    pub user_data: Option<Bytes>,
+    pub request_id: String,
+    pub volume_specs: Vec<String>,
+    pub wait_for_driver: bool,
+}
+
+impl Ask {
+    pub fn machine(verb: Verb, request: v1::MachineRequest) -> Self {
+        Self {
+            verb,
+            class: request.class.unwrap_or_default(),
+            machine: request.machine_name.into(),
+            provider_id: request.provider_id,
+            last_known_state: request.last_known_state,
+            user_data: request.user_data,
+            request_id: request.request_id,
+            volume_specs: Vec::new(),
+            wait_for_driver: request.wait_for_driver,
+        }
+    }
+
+    pub fn list(request: v1::ListMachinesRequest) -> Self {
+        let class = request.class.unwrap_or_default();
+        Self {
+            provider_id: request.provider_id,
+            wait_for_driver: request.wait_for_driver,
+            ..Self::of_class(Verb::List, class)
+        }
+    }
+
+    pub fn volume_ids(request: v1::GetVolumeIDsRequest) -> Self {
+        let class = request.class.unwrap_or_default();
+        Self {
+            volume_specs: request.volume_specs,
+            wait_for_driver: request.wait_for_driver,
+            ..Self::of_class(Verb::GetVolumeIds, class)
+        }
+    }
+
+    fn of_class(verb: Verb, class: v1::ClassRef) -> Self {
+        Self {
+            verb,
+            class,
+            machine: "".into(),
+            provider_id: String::new(),
+            last_known_state: String::new(),
+            user_data: None,
+            request_id: String::new(),
+            volume_specs: Vec::new(),
+            wait_for_driver: false,
+        }
+    }
+
+    pub(super) fn resolve(
+        &self,
+        catalog: &dyn Catalog,
+        registry: &Registry,
+    ) -> Result<Request, Error> {
+        self.check()?;
+        let api_version = match self.class.api_version.as_str() {
+            "" => self.only_api_version(catalog, registry)?,
+            given => given.into(),
+        };
+        let namespace = match self.class.namespace.as_str() {
+            "" => DEFAULT_NAMESPACE,
+            given => given,
+        };
+        let id = ClassId {
+            api_version,
+            kind: self.class.kind.as_str().into(),
+            namespace: namespace.into(),
+            name: self.class.name.as_str().into(),
+        };
+        let Some(class) = catalog.class(&id) else {
+            return Err(unknown_class(id, registry));
+        };
+        let given = (!self.class.provider.is_empty()).then(|| Arc::from(&*self.class.provider));
+        if let (Some(given), Some(own)) = (&given, &class.provider) {
+            if given != own {
+                let problem = format!("the class is for provider {own:?}, not {given:?}");
+                return Err(Error::invalid("class.provider", problem));
+            }
+        }
+        let key = registry.key_for(DriverKey {
+            api_version: id.api_version,
+            kind: id.kind,
+            provider: given.or_else(|| class.provider.clone()),
+        });
+        Ok(Request {
+            verb: self.verb,
+            secret_revision: secret_revision(catalog, &class),
+            class,
+            key,
+            machine: self.machine.clone(),
+            provider_id: self.provider_id.clone(),
+            last_known_state: self.last_known_state.clone(),
+            user_data: self.user_data.clone(),
+            request_id: self.request_id.clone(),
+            volume_specs: self.volume_specs.clone(),
+        })
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        if self.class.kind.is_empty() {
+            return Err(Error::invalid("class.kind", "must not be empty"));
+        }
+        valid_name(&self.class.name).map_err(|error| Error::bad_name("class.name", error))?;
+        if !self.class.namespace.is_empty() {
+            valid_name(&self.class.namespace)
+                .map_err(|error| Error::bad_name("class.namespace", error))?;
+        }
+        if !matches!(self.verb, Verb::List | Verb::GetVolumeIds) {
+            valid_name(&self.machine).map_err(|error| Error::bad_name("machine_name", error))?;
+        }
+        let specs: usize = self.volume_specs.iter().map(String::len).sum();
+        let user_data = self.user_data.as_ref().map_or(0, Bytes::len);
+        for (field, length, most) in [
+            ("class.kind", self.class.kind.len(), MAX_TEXT),
+            ("class.api_version", self.class.api_version.len(), MAX_TEXT),
+            ("class.provider", self.class.provider.len(), MAX_TEXT),
+            ("provider_id", self.provider_id.len(), MAX_TEXT),
+            ("request_id", self.request_id.len(), MAX_TEXT),
+            ("last_known_state", self.last_known_state.len(), MAX_BLOB),
+            ("user_data", user_data, MAX_BLOB),
+            ("volume_specs", specs, MAX_BLOB),
+        ] {
+            if length > most {
+                return Err(Error::invalid(field, format!("has {length} bytes, at most {most}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The apiVersion of a kind that was given without one: what is connected decides, or else what
+    /// is in the catalog.
+    fn only_api_version(
+        &self,
+        catalog: &dyn Catalog,
+        registry: &Registry,
+    ) -> Result<Arc<str>, Error> {
+        let kind = self.class.kind.as_str();
+        let connected = registry.keys();
+        let served = connected.iter().filter(|key| &*key.kind == kind);
+        let mut versions: Vec<Arc<str>> = served.map(|key| key.api_version.clone()).collect();
+        if versions.is_empty() {
+            let classes = catalog.classes();
+            let known = classes.iter().filter(|class| &*class.id.kind == kind);
+            versions.extend(known.map(|class| class.id.api_version.clone()));
+        }
+        versions.sort_unstable();
+        versions.dedup();
+        match versions.as_slice() {
+            [only] => Ok(only.clone()),
+            [] => Err(Error::NoDriver {
+                wanted: DriverKey {
+                    api_version: "any version".into(),
+                    kind: kind.into(),
+                    provider: None,
+                },
+                connected,
+            }),
+            several => Err(Error::invalid(
+                "class.api_version",
+                format!("{kind} has several, choose one of {}", several.join(", ")),
+            )),
+        }
+    }
+}
+
+/// A kind that nobody serves is worth saying before a class that nobody knows.
+fn unknown_class(id: ClassId, registry: &Registry) -> Error {
+    let connected = registry.keys();
+    if connected.iter().any(|key| key.api_version == id.api_version && key.kind == id.kind) {
+        return Error::NoClass(id);
+    }
+    let wanted = DriverKey { api_version: id.api_version, kind: id.kind, provider: None };
+    Error::NoDriver { wanted, connected }
+}
+
+impl fmt::Debug for Ask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ask")
+            .field("verb", &self.verb)
+            .field("class", &self.class)
+            .field("machine", &self.machine)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,67 @@
+//! The doors: puts the services together into one gRPC server.
+
+mod connection;
+mod drivers;
+mod historic;
+mod machines;
+mod registry;
+mod status;
+mod timeout;
+
+use std::sync::Arc;
+
+use broker_proto::v1::{
+    drivers_server::DriversServer, machines_server::MachinesServer,
+    registry_server::RegistryServer,
+};
+use tonic::service::Routes;
+use tonic_health::server::HealthReporter;
+
+pub use self::{
+    connection::{Connection, Peer},
+    drivers::{Admission, Drivers},
+    historic::answer_to_historic_names,
+};
+use crate::{dispatch::Dispatcher, registry::Registry};
+
+/// The largest frame or request that is read. Lists come in pages; user data is bounded besides.
+pub const MAX_MESSAGE: usize = 4 * 1024 * 1024;
+
+/// All services, with health and reflection.
+pub async fn routes(
+    drivers: Arc<Drivers>,
+    dispatcher: Dispatcher,
+    registry: Registry,
+) -> anyhow::Result<(Routes, HealthReporter)> {
+    let (reporter, health) = tonic_health::server::health_reporter();
+    let machines = machines::Machines::new(dispatcher.clone());
+    let registry = registry::RegistryDoor::new(registry, dispatcher.ledger().clone());
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(broker_proto::DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()?;
+    reporter.set_serving::<DriversServer<Drivers>>().await;
+    reporter.set_serving::<MachinesServer<machines::Machines>>().await;
+    reporter.set_serving::<RegistryServer<registry::RegistryDoor>>().await;
+    let routes = Routes::new(
+        DriversServer::from_arc(drivers)
+            .max_decoding_message_size(MAX_MESSAGE)
+            .max_encoding_message_size(MAX_MESSAGE),
+    )
+    .add_service(
+        MachinesServer::new(machines)
+            .max_decoding_message_size(MAX_MESSAGE)
+            // A list is one answer, however long.
+            .max_encoding_message_size(usize::MAX),
+    )
+    .add_service(RegistryServer::new(registry).max_decoding_message_size(MAX_MESSAGE))
+    .add_service(health)
+    .add_service(reflection);
+    Ok((routes, reporter))
+}
+
+/// Says on the health service that this broker takes no more work.
+pub async fn not_serving(health: &HealthReporter) {
+    health.set_not_serving::<DriversServer<Drivers>>().await;
+    health.set_not_serving::<MachinesServer<machines::Machines>>().await;
+}

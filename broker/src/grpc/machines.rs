@@ -1,0 +1,190 @@
+//! The controllers' door.
+
+use std::{pin::Pin, sync::Arc, time::Duration};
+
+use broker_proto::v1::{
+    self, GetVolumeIDsRequest, GetVolumeIDsResponse, ListMachinesRequest, ListMachinesResponse,
+    MachineRequest, MachineResponse, SubmitRequest, SubmitResponse, machines_server,
+    submit_request::Operation, submit_response::Outcome,
+};
+use futures::{Stream, StreamExt as _};
+use tonic::{Request, Response, Status, Streaming};
+
+use super::{status, timeout};
+use crate::{
+    dispatch::{Answered, Ask, Dispatcher},
+    driver::Verb,
+    operation::{Answer, Payload},
+};
+
+/// How many operations of one Submit stream run at once; beyond that the stream is not read.
+const SUBMITTED_AT_ONCE: usize = 10_000;
+
+#[derive(Clone, Debug)]
+pub(super) struct Machines {
+    dispatcher: Dispatcher,
+}
+
+impl Machines {
+    pub(super) fn new(dispatcher: Dispatcher) -> Self {
+        Self { dispatcher }
+    }
+
+    async fn machine(
+        &self,
+        verb: Verb,
+        request: Request<MachineRequest>,
+    ) -> Result<Response<MachineResponse>, Status> {
+        let timeout = timeout::of(request.metadata())?;
+        let ask = Ask::machine(verb, request.into_inner());
+        self.execute(ask, timeout).await.map(machine).map(Response::new)
+    }
+
+    async fn execute(&self, ask: Ask, timeout: Option<Duration>) -> Result<Payload, Status> {
+        let Answered { answer, seen } = self.dispatcher.execute(ask, timeout).await?;
+        if !answer.code.is_ok() {
+            return Err(status::of_answer(&answer, seen.as_ref()));
+        }
+        // Most answers have one reader, who need not copy.
+        let Answer { payload, .. } = Arc::unwrap_or_clone(answer);
+        Ok(payload)
+    }
+
+    async fn submitted(&self, request: SubmitRequest) -> SubmitResponse {
+        let outcome = match self.submit_one(request.operation, request.timeout).await {
+            Ok(outcome) => outcome,
+            Err(status) => Outcome::Error(to_message(status)),
+        };
+        SubmitResponse { tag: request.tag, outcome: Some(outcome) }
+    }
+
+    async fn submit_one(
+        &self,
+        operation: Option<Operation>,
+        timeout: Option<prost_types::Duration>,
+    ) -> Result<Outcome, Status> {
+        let timeout = timeout.map(positive).transpose()?;
+        let (verb, request) = match operation {
+            Some(Operation::Create(request)) => (Verb::Create, request),
+            Some(Operation::Initialize(request)) => (Verb::Initialize, request),
+            Some(Operation::Delete(request)) => (Verb::Delete, request),
+            Some(Operation::GetStatus(request)) => (Verb::GetStatus, request),
+            Some(Operation::List(request)) => {
+                return self.execute(Ask::list(request), timeout).await.map(list).map(Outcome::List);
+            }
+            Some(Operation::GetVolumeIds(request)) => {
+                let payload = self.execute(Ask::volume_ids(request), timeout).await;
+                return payload.map(volume_ids).map(Outcome::VolumeIds);
+            }
+            None => return Err(Status::invalid_argument("operation: one must be set")),
+        };
+        self.execute(Ask::machine(verb, request), timeout).await.map(machine).map(Outcome::Machine)
+    }
+}
+
+#[tonic::async_trait]
+impl machines_server::Machines for Machines {
+    type SubmitStream = Pin<Box<dyn Stream<Item = Result<SubmitResponse, Status>> + Send>>;
+
+    async fn create_machine(
+        &self,
+        request: Request<MachineRequest>,
+    ) -> Result<Response<MachineResponse>, Status> {
+        self.machine(Verb::Create, request).await
+    }
+
+    async fn initialize_machine(
+        &self,
+        request: Request<MachineRequest>,
+    ) -> Result<Response<MachineResponse>, Status> {
+        self.machine(Verb::Initialize, request).await
+    }
+
+    async fn delete_machine(
+        &self,
+        request: Request<MachineRequest>,
+    ) -> Result<Response<MachineResponse>, Status> {
+        self.machine(Verb::Delete, request).await
+    }
+
+    async fn get_machine_status(
+        &self,
+        request: Request<MachineRequest>,
+    ) -> Result<Response<MachineResponse>, Status> {
+        self.machine(Verb::GetStatus, request).await
+    }
+
+    async fn list_machines(
+        &self,
+        request: Request<ListMachinesRequest>,
+    ) -> Result<Response<ListMachinesResponse>, Status> {
+        let timeout = timeout::of(request.metadata())?;
+        let ask = Ask::list(request.into_inner());
+        self.execute(ask, timeout).await.map(list).map(Response::new)
+    }
+
+    async fn get_volume_i_ds(
+        &self,
+        request: Request<GetVolumeIDsRequest>,
+    ) -> Result<Response<GetVolumeIDsResponse>, Status> {
+        let timeout = timeout::of(request.metadata())?;
+        let ask = Ask::volume_ids(request.into_inner());
+        self.execute(ask, timeout).await.map(volume_ids).map(Response::new)
+    }
+
+    /// The answers are the stream: no task of its own, so a caller that leaves takes everything
+    /// that waits for it along, and one that reads slowly is sent no more than it reads.
+    async fn submit(
+        &self,
+        request: Request<Streaming<SubmitRequest>>,
+    ) -> Result<Response<Self::SubmitStream>, Status> {
+        let door = self.clone();
+        let answers = request
+            .into_inner()
+            .map(move |request| {
+                let door = door.clone();
+                async move { Ok(door.submitted(request?).await) }
+            })
+            .buffer_unordered(SUBMITTED_AT_ONCE);
+        Ok(Response::new(Box::pin(answers)))
+    }
+}
+
+fn positive(timeout: prost_types::Duration) -> Result<Duration, Status> {
+    let positive = Duration::try_from(timeout).ok().filter(|timeout| !timeout.is_zero());
+    positive.ok_or_else(|| Status::invalid_argument("timeout: must be more than zero"))
+}
+
+fn to_message(status: Status) -> tonic_types::Status {
+    // The details of a status are an encoded google.rpc.Status.
+    prost::Message::decode(status.details()).ok().filter(|_| !status.details().is_empty()).unwrap_or(
+        tonic_types::Status {
+            code: status.code().into(),
+            message: status.message().to_owned(),
+            details: Vec::new(),
+        },
+    )
+}
+
+fn machine(payload: Payload) -> v1::MachineResponse {
+    match payload {
+        Payload::Machine(machine) => machine,
+        Payload::None | Payload::List(_) | Payload::VolumeIds(_) => MachineResponse::default(),
+    }
+}
+
+fn list(payload: Payload) -> ListMachinesResponse {
+    match payload {
+        Payload::List(machines) => ListMachinesResponse { machines },
+        Payload::None | Payload::Machine(_) | Payload::VolumeIds(_) => {
+            ListMachinesResponse::default()
+        }
+    }
+}
+
+fn volume_ids(payload: Payload) -> GetVolumeIDsResponse {
+    match payload {
+        Payload::VolumeIds(volume_ids) => GetVolumeIDsResponse { volume_ids },
+        Payload::None | Payload::Machine(_) | Payload::List(_) => GetVolumeIDsResponse::default(),
+    }
+}

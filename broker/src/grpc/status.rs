@@ -1,0 +1,139 @@
+//! The gRPC status of every error, on one page.
+
+use std::{collections::HashMap, time::Duration};
+
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt as _};
+
+use crate::{
+    catalog::Denied,
+    dispatch::{Error, Sighting},
+    driver::{Instance, OperationId},
+    operation::{self, Answer, Delivery, Payload},
+};
+
+const DOMAIN: &str = "machinebroker.dev";
+/// When to come back where nothing better is known.
+const SOON: Duration = Duration::from_secs(1);
+const LATER: Duration = Duration::from_secs(5);
+
+impl From<Error> for Status {
+    fn from(error: Error) -> Self {
+        let (code, reason, retry) = match &error {
+            Error::Invalid { .. } => (Code::InvalidArgument, "INVALID", None),
+            Error::NoClass(_) => (Code::NotFound, "CLASS_NOT_FOUND", None),
+            Error::NoDriver { .. } => (Code::Unavailable, "NO_DRIVER", Some(LATER)),
+            Error::NoneReady { .. } => (Code::Unavailable, "DRIVER_NOT_READY", Some(LATER)),
+            Error::Unsupported { .. } => (Code::Unimplemented, "VERB_NOT_IMPLEMENTED", None),
+            Error::ProviderIdRequired { .. } => {
+                (Code::FailedPrecondition, "PROVIDER_ID_REQUIRED", None)
+            }
+            Error::Conflict(_) => (Code::Aborted, "MACHINE_BUSY", Some(LATER)),
+            Error::Busy(..) => (Code::ResourceExhausted, "DRIVER_BUSY", Some(SOON)),
+            Error::Stopping => (Code::Unavailable, "BROKER_STOPPING", Some(SOON)),
+            Error::Away(_) => (Code::Unavailable, "DRIVER_AWAY", Some(LATER)),
+            Error::Lost(seen) if seen.delivery == Delivery::NotSent => {
+                (Code::Unavailable, "DRIVER_LOST", Some(SOON))
+            }
+            Error::Lost(_) => (Code::Unknown, "DRIVER_LOST", Some(SOON)),
+            Error::Deadline(_) => (Code::DeadlineExceeded, "DEADLINE", Some(SOON)),
+        };
+        let mut facts = Facts::new(reason);
+        match &error {
+            Error::Busy(seen, _) | Error::Lost(seen) | Error::Deadline(seen) => facts.seen(seen),
+            Error::Away(hold) => {
+                facts.delivery(hold.delivery);
+                facts.instance(&hold.instance);
+                if let Some(operation) = hold.operation {
+                    facts.operation(operation);
+                }
+            }
+            Error::Conflict(conflict) => facts.operation(conflict.running),
+            _ => {}
+        }
+        facts.status(code, error.to_string(), retry)
+    }
+}
+
+/// What a driver answered, where that is not a success.
+pub(super) fn of_answer(answer: &Answer, seen: Option<&Sighting>) -> Status {
+    // Statuses end at 16. The reason and the payload say what 17 means.
+    let code = match answer.code {
+        operation::Code::UNINITIALIZED => Code::FailedPrecondition,
+        code => Code::from_i32(code.number()),
+    };
+    let mut facts = Facts::new(answer.code.name());
+    if let Some(seen) = seen {
+        facts.seen(seen);
+    }
+    facts.delivery(Delivery::Answered);
+    if let Payload::Machine(machine) = &answer.payload {
+        facts.fact("provider_id", &machine.provider_id);
+        facts.fact("node_name", &machine.node_name);
+        facts.fact("last_known_state", &machine.last_known_state);
+    }
+    facts.status(code, answer.message.clone(), answer.retry_after)
+}
+
+/// A driver learns no more than that it cannot have it; the log knows why.
+pub(super) fn of_denied(denied: &Denied) -> Status {
+    let code = match denied {
+        Denied::BadName(_) | Denied::Ambiguous(_) => Code::InvalidArgument,
+        Denied::Missing(_) | Denied::Foreign(_) | Denied::Unreferenced(_) => Code::NotFound,
+    };
+    Status::new(code, denied.public_message())
+}
+
+/// What a status says for programs to read.
+struct Facts {
+    reason: &'static str,
+    metadata: HashMap<String, String>,
+}
+
+impl Facts {
+    fn new(reason: &'static str) -> Self {
+        let mut facts = Self { reason, metadata: HashMap::new() };
+        facts.delivery(Delivery::NotSent);
+        facts
+    }
+
+    fn fact(&mut self, name: &str, value: &str) {
+        if !value.is_empty() {
+            self.metadata.insert(name.to_owned(), value.to_owned());
+        }
+    }
+
+    fn delivery(&mut self, delivery: Delivery) {
+        let delivery = match delivery {
+            Delivery::NotSent => "NOT_SENT",
+            Delivery::Sent => "SENT",
+            Delivery::Accepted => "ACCEPTED",
+            Delivery::Answered => "ANSWERED",
+        };
+        self.fact("delivery", delivery);
+    }
+
+    fn instance(&mut self, instance: &Instance) {
+        self.fact("driver_instance", &instance.id);
+    }
+
+    fn operation(&mut self, operation: OperationId) {
+        self.fact("operation_id", &operation.to_string());
+    }
+
+    fn seen(&mut self, seen: &Sighting) {
+        self.delivery(seen.delivery);
+        self.operation(seen.operation);
+        if let Some(instance) = &seen.instance {
+            self.instance(instance);
+        }
+    }
+
+    fn status(self, code: Code, message: String, retry: Option<Duration>) -> Status {
+        let mut details = ErrorDetails::with_error_info(self.reason, DOMAIN, self.metadata);
+        if let Some(retry) = retry {
+            details.set_retry_info(Some(retry));
+        }
+        Status::with_error_details(code, message, details)
+    }
+}

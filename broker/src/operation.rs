@@ -1,0 +1,195 @@
+//! One request on its way to an answer.
+//!
+//! An [`Operation`] is shared by the callers that wait for it and the session that runs it. It is
+//! settled exactly once: with the driver's answer, or as lost. The session holds it through a
+//! [`Ticket`], which settles it as lost when dropped, however the session ended. The
+//! [`Ledger`] knows all operations, and which machine each of them works on.
+
+mod answer;
+mod ledger;
+mod request;
+mod ticket;
+
+use std::{
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering},
+    },
+    time::SystemTime,
+};
+
+use tokio::{sync::Notify, time::Instant};
+
+pub use self::{
+    answer::{Answer, Code, Payload},
+    ledger::{Claim, Conflict, Finished, Hold, Ledger},
+    request::Request,
+    ticket::Ticket,
+};
+use crate::{
+    driver::{OperationId, SessionId},
+    session::SessionHandle,
+};
+
+/// How far an operation got: what a caller may assume when no answer came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Delivery {
+    /// Nothing reached a driver: safe to retry anywhere.
+    NotSent,
+    /// On its way to a driver: the outcome is unknown.
+    Sent,
+    /// A driver said that it started: the outcome is unknown.
+    Accepted,
+    /// The driver answered.
+    Answered,
+}
+
+/// How an operation ended.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    Answered(Arc<Answer>),
+    /// No answer will come. How far it got is in [`Operation::delivery`].
+    Lost,
+}
+
+/// One execution of a request by one driver.
+#[derive(Debug)]
+pub struct Operation {
+    pub id: OperationId,
+    pub request: Request,
+    /// Until when the driver was told to work. Callers that joined may wait longer.
+    pub deadline: Instant,
+    pub submitted: Instant,
+    pub submitted_at: SystemTime,
+    /// Where an earlier operation on this machine may still run.
+    pub hold: Option<Hold>,
+    ledger: Ledger,
+    session: OnceLock<SessionHandle>,
+    delivery: AtomicU8,
+    waiting: AtomicUsize,
+    abandoned: AtomicBool,
+    outcome: Mutex<Option<Outcome>>,
+    settled: Notify,
+}
+
+impl Operation {
+    fn new(
+        ledger: Ledger,
+        id: OperationId,
+        request: Request,
+        deadline: Instant,
+        hold: Option<Hold>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            request,
+            deadline,
+            hold,
+            submitted: Instant::now(),
+            submitted_at: SystemTime::now(),
+            ledger,
+            session: OnceLock::new(),
+            delivery: AtomicU8::new(Delivery::NotSent as u8),
+            waiting: AtomicUsize::new(0),
+            abandoned: AtomicBool::new(false),
+            outcome: Mutex::new(None),
+            settled: Notify::new(),
+        })
+    }
+
+    pub fn delivery(&self) -> Delivery {
+        match self.delivery.load(Ordering::Acquire) {
+            0 => Delivery::NotSent,
+            1 => Delivery::Sent,
+            2 => Delivery::Accepted,
+            _ => Delivery::Answered,
+        }
+    }
+
+    fn advance(&self, delivery: Delivery) {
+        self.delivery.fetch_max(delivery as u8, Ordering::AcqRel);
+    }
+
+    /// Says which session runs it. An operation meets one session in its life.
+    pub fn assign(&self, session: SessionHandle) {
+        // A second assignment would be a bug of dispatch; the first one stays in force.
+        drop(self.session.set(session));
+    }
+
+    pub fn session(&self) -> Option<&SessionHandle> {
+        self.session.get()
+    }
+
+    pub fn session_id(&self) -> Option<SessionId> {
+        self.session.get().map(|session| session.info().id)
+    }
+
+    /// Whether a caller still waits for it.
+    pub fn is_wanted(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether at some time nobody waited for it, so that the driver was told to stop.
+    pub fn was_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Acquire)
+    }
+
+    /// Joins the callers that wait. Dropping the [`Waiter`] leaves them; when the last one left, the
+    /// driver is told to stop.
+    pub fn wait(self: &Arc<Self>) -> Waiter {
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        Waiter { operation: Arc::clone(self) }
+    }
+
+    fn settle(&self, outcome: Outcome) {
+        if let Outcome::Answered(_) = outcome {
+            self.advance(Delivery::Answered);
+        }
+        // The ledger goes first: a caller that retries at once must not meet the ended operation.
+        self.ledger.close(self, &outcome);
+        *self.outcome.lock().expect("no panic while locked") = Some(outcome);
+        self.settled.notify_waiters();
+    }
+
+    fn outcome(&self) -> Option<Outcome> {
+        self.outcome.lock().expect("no panic while locked").clone()
+    }
+}
+
+/// A caller waiting for an operation.
+#[derive(Debug)]
+pub struct Waiter {
+    operation: Arc<Operation>,
+}
+
+impl Waiter {
+    pub fn operation(&self) -> &Arc<Operation> {
+        &self.operation
+    }
+
+    pub async fn outcome(&self) -> Outcome {
+        let mut settled = std::pin::pin!(self.operation.settled.notified());
+        loop {
+            // Enlisted before looking, so that a settling in between is not missed.
+            settled.as_mut().enable();
+            if let Some(outcome) = self.operation.outcome() {
+                return outcome;
+            }
+            settled.as_mut().await;
+            settled.set(self.operation.settled.notified());
+        }
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        let last = self.operation.waiting.fetch_sub(1, Ordering::AcqRel) == 1;
+        if last && self.operation.outcome().is_none() {
+            self.operation.abandoned.store(true, Ordering::Release);
+            if let Some(session) = self.operation.session() {
+                session.callers_left();
+            }
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! All operations, and which machine each of them works on.
+//!
+//! At most one mutating operation runs per machine. The ledger decides what a new request meets:
+//!
+//! 1. nothing: it starts;
+//! 2. the same request, running: it joins and gets the same answer;
+//! 3. another one, running: it conflicts;
+//! 4. the same request, answered when nobody waited any more: it gets that answer;
+//! 5. an operation that was lost with its driver and may still run there: it starts, but may only go
+//!    to that driver instance, whose own table of operations takes it from there.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+
+use broker_proto::v1;
+use dashmap::{DashMap, Entry};
+use tokio::{sync::Notify, time::Instant};
+
+use super::{Answer, Delivery, Operation, Outcome, Request};
+use crate::{
+    driver::{ClassId, DriverKey, Instance, MachineId, OperationId, SessionId, Verb},
+    session,
+};
+
+/// How long an answer that nobody heard is kept for the retry.
+const KEEP_ANSWERS: Duration = Duration::from_secs(15 * 60);
+/// How long past its deadline a lost operation may still be running in the driver.
+const DRIVER_GRACE: Duration = Duration::from_secs(60);
+/// How long an operation that a driver resumed keeps its machine, unless its end is heard: as long as
+/// the longest default deadline.
+const RESUMED_FOR: Duration = Duration::from_secs(20 * 60);
+/// How many finished operations operators can look back on.
+const RECENT: usize = 1_000;
+
+/// Cheap to clone: every clone is the same ledger.
+#[derive(Clone, Debug)]
+pub struct Ledger(Arc<Books>);
+
+#[derive(Debug)]
+struct Books {
+    next_id: AtomicU64,
+    running: DashMap<OperationId, Arc<Operation>>,
+    running_count: AtomicUsize,
+    idle: Notify,
+    machines: DashMap<MachineId, Work>,
+    recent: Mutex<VecDeque<Finished>>,
+}
+
+/// What is known of the work on one machine.
+#[derive(Debug)]
+enum Work {
+    Running(Arc<Operation>),
+    MayRun(Hold),
+    Answered { request: Request, answer: Arc<Answer>, until: Instant },
+}
+
+/// An operation that was lost with its session and may still run in that driver instance.
+#[derive(Clone, Debug)]
+pub struct Hold {
+    /// Unknown for one that was started by an earlier broker process.
+    pub operation: Option<OperationId>,
+    pub verb: Verb,
+    pub delivery: Delivery,
+    pub instance: Instance,
+    /// Whether the instance answers a repeated request from its own table after a reconnect.
+    pub resumes: bool,
+    pub session: SessionId,
+    pub since: Instant,
+    pub until: Instant,
+}
+
+/// What a new mutating request met.
+#[derive(Debug)]
+pub enum Claim {
+    Start(Arc<Operation>),
+    Join(Arc<Operation>),
+    Remembered(Arc<Answer>),
+}
+
+/// Another operation runs on the same machine.
+#[derive(Clone, Debug)]
+pub struct Conflict {
+    pub running: OperationId,
+    pub verb: Verb,
+    pub class: ClassId,
+}
+
+/// A finished operation, for operators.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    pub id: OperationId,
+    pub verb: Verb,
+    pub class: ClassId,
+    pub machine: Arc<str>,
+    pub instance: Option<Instance>,
+    pub session: Option<SessionId>,
+    pub delivery: Delivery,
+    pub submitted_at: SystemTime,
+    pub took: Duration,
+    /// A code's name, or `LOST`.
+    pub outcome: &'static str,
+    pub message: String,
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self(Arc::new(Books {
+            // A random start keeps the ids of two broker processes apart in logs.
+            next_id: AtomicU64::new(rand::random()),
+            running: DashMap::new(),
+            running_count: AtomicUsize::new(0),
+            idle: Notify::new(),
+            machines: DashMap::new(),
+            recent: Mutex::new(VecDeque::with_capacity(RECENT)),
+        }))
+    }
+}
+
+impl Ledger {
+    /// Opens an operation that changes nothing: any number of them may run on a machine.
+    pub fn open(&self, request: Request, deadline: Instant) -> Arc<Operation> {
+        self.record(request, deadline, None)
+    }
+
+    /// Opens, joins or remembers a mutating operation.
+    pub fn claim(&self, request: Request, deadline: Instant) -> Result<Claim, Conflict> {
+        match self.0.machines.entry(request.machine_id()) {
+            Entry::Vacant(free) => {
+                let operation = self.record(request, deadline, None);
+                free.insert(Work::Running(Arc::clone(&operation)));
+                Ok(Claim::Start(operation))
+            }
+            Entry::Occupied(mut work) => {
+                let hold = match work.get() {
+                    Work::Running(running) if running.request.is_same(&request) => {
+                        return Ok(Claim::Join(Arc::clone(running)));
+                    }
+                    Work::Running(running) => {
+                        return Err(Conflict {
+                            running: running.id,
+                            verb: running.request.verb,
+                            class: running.request.class.id.clone(),
+                        });
+                    }
+                    Work::Answered { request: answered, answer, until }
+                        if answered.is_same(&request) && Instant::now() < *until =>
+                    {
+                        return Ok(Claim::Remembered(Arc::clone(answer)));
+                    }
+                    Work::Answered { .. } => None,
+                    Work::MayRun(hold) => Some(hold.clone()),
+                };
+                let operation = self.record(request, deadline, hold);
+                work.insert(Work::Running(Arc::clone(&operation)));
+                Ok(Claim::Start(operation))
+            }
+        }
+    }
+
+    fn record(&self, request: Request, deadline: Instant, hold: Option<Hold>) -> Arc<Operation> {
+        let id = OperationId(self.0.next_id.fetch_add(1, Ordering::Relaxed));
+        let operation = Operation::new(self.clone(), id, request, deadline, hold);
+        self.0.running_count.fetch_add(1, Ordering::AcqRel);
+        self.0.running.insert(id, Arc::clone(&operation));
+        operation
+    }
+
+    /// Takes an ended operation off the books. Called once per operation, by its settling.
+    pub(super) fn close(&self, operation: &Operation, outcome: &Outcome) {
+        if operation.request.verb.is_mutation() {
+            self.release(operation, outcome);
+        }
+        self.0.running.remove(&operation.id);
+        let mut recent = self.0.recent.lock().expect("no panic while locked");
+        if recent.len() == RECENT {
+            recent.pop_front();
+        }
+        recent.push_back(Finished::of(operation, outcome));
+        drop(recent);
+        if self.0.running_count.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.idle.notify_waiters();
+        }
+    }
+
+    /// Frees the machine, or leaves on it what a retry has to know.
+    fn release(&self, operation: &Operation, outcome: &Outcome) {
+        let Entry::Occupied(mut work) = self.0.machines.entry(operation.request.machine_id())
+        else {
+            return;
+        };
+        if !matches!(work.get(), Work::Running(running) if running.id == operation.id) {
+            return;
+        }
+        let left = match outcome {
+            Outcome::Answered(answer) if answer.code.is_ok() && !operation.is_wanted() => {
+                Some(Work::Answered {
+                    request: operation.request.clone(),
+                    answer: Arc::clone(answer),
+                    until: Instant::now() + KEEP_ANSWERS,
+                })
+            }
+            Outcome::Answered(_) => None,
+            // Nothing new happened: what was true before still is.
+            Outcome::Lost if operation.delivery() == Delivery::NotSent => {
+                operation.hold.clone().map(Work::MayRun)
+            }
+            Outcome::Lost => operation.session().map(|session| {
+                let info = session.info();
+                Work::MayRun(Hold {
+                    operation: Some(operation.id),
+                    verb: operation.request.verb,
+                    delivery: operation.delivery(),
+                    instance: info.instance.clone(),
+                    resumes: info.resumes,
+                    session: info.id,
+                    since: Instant::now(),
+                    until: operation.deadline + DRIVER_GRACE,
+                })
+            }),
+        };
+        match left {
+            Some(left) => drop(work.insert(left)),
+            None => drop(work.remove()),
+        }
+    }
+
+    /// Hears from a driver of an operation that an earlier stream gave it, perhaps one to an earlier
+    /// broker process. While it runs, its machine meets no other instance.
+    pub fn resumed(&self, resumed: v1::Resumed, driver: &session::Info) {
+        let Some(verb) = Verb::from_wire(&resumed.verb).filter(|verb| verb.is_mutation()) else {
+            return;
+        };
+        let class = resumed.class.unwrap_or_default();
+        let serves = |key: &DriverKey| {
+            *key.api_version == class.api_version && *key.kind == class.kind
+        };
+        if !driver.keys.iter().any(serves) {
+            // A driver has no say about machines of kinds that are not its own.
+            return;
+        }
+        let machine = MachineId {
+            api_version: class.api_version.into(),
+            kind: class.kind.into(),
+            namespace: class.namespace.into(),
+            name: resumed.machine_name.into(),
+        };
+        let held_by_driver =
+            |work: &Work| matches!(work, Work::MayRun(hold) if hold.instance == driver.instance);
+        match (resumed.result, self.0.machines.entry(machine)) {
+            (Some(_), Entry::Occupied(work)) if held_by_driver(work.get()) => drop(work.remove()),
+            (None, Entry::Vacant(free)) => drop(free.insert(Work::MayRun(Hold {
+                operation: None,
+                verb,
+                delivery: Delivery::Accepted,
+                instance: driver.instance.clone(),
+                resumes: driver.resumes,
+                session: driver.id,
+                since: Instant::now(),
+                until: Instant::now() + RESUMED_FOR,
+            }))),
+            _ => {}
+        }
+    }
+
+    pub fn running(&self) -> Vec<Arc<Operation>> {
+        self.0.running.iter().map(|entry| Arc::clone(entry.value())).collect()
+    }
+
+    /// The newest `most` finished operations, newest first.
+    pub fn recent(&self, most: usize) -> Vec<Finished> {
+        let recent = self.0.recent.lock().expect("no panic while locked");
+        recent.iter().rev().take(most).cloned().collect()
+    }
+
+    /// Returns once no operation runs.
+    pub async fn idle(&self) {
+        let mut idle = std::pin::pin!(self.0.idle.notified());
+        loop {
+            idle.as_mut().enable();
+            if self.0.running_count.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            idle.as_mut().await;
+            idle.set(self.0.idle.notified());
+        }
+    }
+
+    /// Drops what is too old to matter, so that machines that never come back cost nothing.
+    pub fn forget_old(&self) {
+        let now = Instant::now();
+        self.0.machines.retain(|_, work| match work {
+            Work::Running(_) => true,
+            Work::MayRun(hold) => now < hold.until,
+            Work::Answered { until, .. } => now < *until,
+        });
+    }
+}
+
+impl Finished {
+    fn of(operation: &Operation, outcome: &Outcome) -> Self {
+        let (outcome, message) = match outcome {
+            Outcome::Answered(answer) => (answer.code.name(), answer.message.clone()),
+            Outcome::Lost => ("LOST", String::new()),
+        };
+        Self {
+            id: operation.id,
+            verb: operation.request.verb,
+            class: operation.request.class.id.clone(),
+            machine: operation.request.machine.clone(),
+            instance: operation.session().map(|session| session.info().instance.clone()),
+            session: operation.session_id(),
+            delivery: operation.delivery(),
+            submitted_at: operation.submitted_at,
+            took: operation.submitted.elapsed(),
+            outcome,
+            message,
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What a caller asked for, checked and resolved.
+
+use std::{fmt, sync::Arc};
+
+use broker_proto::v1;
+use bytes::Bytes;
+
+use crate::{
+    catalog::{self, Class},
+    driver::{DriverKey, MachineId, Verb},
+};
+
+/// A request for a driver. `Debug` leaves the user data out: it often holds credentials.
+#[derive(Clone)]
+pub struct Request {
+    pub verb: Verb,
+    pub class: Arc<Class>,
+    /// What the class's merged secret is at now; 0 when the class names none.
+    pub secret_revision: i32,
+    pub key: DriverKey,
+    /// Empty for `list` and `get_volume_ids`.
+    pub machine: Arc<str>,
+    pub provider_id: String,
+    pub last_known_state: String,
+    pub user_data: Option<Bytes>,
+    pub request_id: String,
+    pub volume_specs: Vec<String>,
+}
+
+impl Request {
+    pub fn machine_id(&self) -> MachineId {
+        MachineId {
+            api_version: self.class.id.api_version.clone(),
+            kind: self.class.id.kind.clone(),
+            namespace: self.class.id.namespace.clone(),
+            name: self.machine.clone(),
+        }
+    }
+
+    /// Whether `other` asks for the very same thing, so that one execution answers both.
+    ///
+    /// What was last known of the machine may differ: it grows from retry to retry.
+    pub fn is_same(&self, other: &Request) -> bool {
+        self.verb == other.verb
+            && self.class.id == other.class.id
+            && self.machine == other.machine
+            && self.provider_id == other.provider_id
+            && self.user_data == other.user_data
+            && (self.request_id == other.request_id
+                || self.request_id.is_empty()
+                || other.request_id.is_empty())
+    }
+
+    /// As a driver reads it, but for the time left, which is known when it is sent.
+    pub fn to_params(&self, native: bool) -> v1::OperationParams {
+        let id = &self.class.id;
+        let historic = v1::OperationParams {
+            machine_class: Some(v1::MachineClassMeta {
+                name: catalog::class_name::path(id),
+                revision: self.class.revision,
+                ..Default::default()
+            }),
+            machine_id: self.provider_id.clone(),
+            machine_name: self.machine.to_string(),
+            ..Default::default()
+        };
+        if !native {
+            return historic;
+        }
+        v1::OperationParams {
+            class: Some(v1::ClassRef {
+                api_version: id.api_version.to_string(),
+                kind: id.kind.to_string(),
+                namespace: id.namespace.to_string(),
+                name: id.name.to_string(),
+                provider: self.key.provider.as_deref().unwrap_or_default().to_owned(),
+            }),
+            request_id: self.request_id.clone(),
+            last_known_state: self.last_known_state.clone(),
+            user_data: self.user_data.clone(),
+            volume_specs: self.volume_specs.clone(),
+            secret_revision: self.secret_revision,
+            ..historic
+        }
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request")
+            .field("verb", &self.verb)
+            .field("class", &self.class.id)
+            .field("machine", &self.machine)
+            .field("request_id", &self.request_id)
+            .finish_non_exhaustive()
+    }
+}

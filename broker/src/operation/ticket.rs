@@ -1,0 +1,57 @@
+//! A session's hold on an operation.
+
+use std::sync::Arc;
+
+use super::{Answer, Delivery, Operation, Outcome};
+use crate::session;
+
+/// Obliges its holder to settle the operation. Dropped unsettled, as when a session ends or its task
+/// panics, it settles the operation as lost.
+#[derive(Debug)]
+#[must_use = "dropping a ticket settles its operation as lost"]
+pub struct Ticket(Option<Arc<Operation>>);
+
+impl Ticket {
+    pub fn new(operation: Arc<Operation>) -> Self {
+        Self(Some(operation))
+    }
+
+    pub fn operation(&self) -> &Operation {
+        self.0.as_deref().expect("taken only when the ticket is used up")
+    }
+}
+
+impl session::Ticket for Ticket {
+    fn is_wanted(&self) -> bool {
+        self.operation().is_wanted()
+    }
+
+    fn sent(&self) {
+        self.operation().advance(Delivery::Sent);
+    }
+
+    fn accepted(&self) {
+        self.operation().advance(Delivery::Accepted);
+    }
+
+    fn answered(mut self, answer: Answer) {
+        if let Some(operation) = self.0.take() {
+            operation.settle(Outcome::Answered(Arc::new(answer)));
+        }
+    }
+
+    fn refused(mut self) {
+        if let Some(operation) = self.0.take() {
+            operation.delivery.store(Delivery::NotSent as u8, std::sync::atomic::Ordering::Release);
+            operation.settle(Outcome::Lost);
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let Some(operation) = self.0.take() {
+            operation.settle(Outcome::Lost);
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Which drivers are connected right now, and which of them gets an operation.
+//!
+//! A session's door takes seats with [`Registry::register`], one per kind it serves; dropping the
+//! [`Registration`] gives them up. Everyone else reads: the dispatcher with [`Registry::choose`],
+//! operators with [`Registry::sessions`].
+
+mod seating;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use broker_proto::v1::reject::Reason;
+use dashmap::DashMap;
+use tokio::{sync::watch, time::Instant};
+
+pub use self::seating::{Policy, Seating};
+use self::seating::{Seat, choose};
+use crate::{
+    driver::{ConnectionId, DriverKey, MachineId, SessionId, Verb},
+    operation::Hold,
+    session::{End, SessionHandle, Token, handshake::Rejection},
+};
+
+/// How long an incumbent has to prove that it lives, before a newcomer takes its seat.
+const PROOF_WITHIN: Duration = Duration::from_secs(2);
+/// When a duplicate may come again: by then a dead incumbent is noticed.
+const DUPLICATE_RETRY: Duration = Duration::from_secs(10);
+
+/// Cheap to clone: every clone is the same registry.
+#[derive(Clone, Debug)]
+pub struct Registry(Arc<Seats>);
+
+#[derive(Debug)]
+struct Seats {
+    seating: Seating,
+    groups: DashMap<DriverKey, Vec<Seat>>,
+    sessions: DashMap<SessionId, SessionHandle>,
+    next_order: AtomicU64,
+    takeovers: AtomicU64,
+    changed: watch::Sender<()>,
+}
+
+/// Why no driver can take an operation. Nothing was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// None is connected for the kind.
+    NoDriver,
+    /// Some are connected, but none gets new work: why one of them does not.
+    NoneReady(&'static str),
+    /// None of them implements the verb.
+    Unsupported,
+}
+
+/// Where an operation that may still run can be asked for.
+#[derive(Debug)]
+pub enum Holder {
+    /// It cannot run any more: any instance will do.
+    Free,
+    /// The instance that has it is connected: only it will do.
+    Back(SessionHandle),
+    /// The instance that has it is not connected: nobody will do.
+    Away,
+}
+
+/// A session's seats, held for as long as it runs.
+#[derive(Debug)]
+#[must_use = "dropping a registration gives the seats up"]
+pub struct Registration {
+    registry: Registry,
+    session: SessionHandle,
+}
+
+impl Registry {
+    pub fn new(seating: Seating) -> Self {
+        Self(Arc::new(Seats {
+            seating,
+            groups: DashMap::new(),
+            sessions: DashMap::new(),
+            next_order: AtomicU64::new(0),
+            takeovers: AtomicU64::new(0),
+            changed: watch::Sender::new(()),
+        }))
+    }
+
+    /// Seats `session` under each of its keys.
+    ///
+    /// A session that stands in its way is
+    /// 1. an older stream of the very same process: replaced at once, since the driver knows before
+    ///    we do that it is dead;
+    /// 2. another process with the same instance id, or any other driver of an exclusive kind: asked
+    ///    to prove that it lives. If it does, the newcomer is rejected; if not, it is replaced, and
+    ///    whatever it still sends goes nowhere.
+    pub async fn register(&self, session: &SessionHandle) -> Result<Registration, Rejection> {
+        loop {
+            let Err(rival) = self.seat(session) else {
+                self.0.changed.send_replace(());
+                return Ok(Registration { registry: self.clone(), session: session.clone() });
+            };
+            let same_process = rival.info().instance == session.info().instance;
+            if !same_process && rival.proves_alive(PROOF_WITHIN).await {
+                return Err(duplicate(session, &rival));
+            }
+            tracing::info!(
+                session = %rival.info().id, by = %session.info().id, "session taken over"
+            );
+            self.0.takeovers.fetch_add(1, Ordering::Relaxed);
+            rival.end(End::Replaced);
+            self.unseat(rival.info().id, &rival.info().keys);
+        }
+    }
+
+    /// Takes all seats, or none and names the first session in the way.
+    fn seat(&self, session: &SessionHandle) -> Result<(), SessionHandle> {
+        let info = session.info();
+        let order = self.0.next_order.fetch_add(1, Ordering::Relaxed);
+        for key in &info.keys {
+            let exclusive = self.0.seating.policy(key) == Policy::Exclusive;
+            let mut seats = self.0.groups.entry(key.clone()).or_default();
+            let rival = seats.iter().find(|seat| {
+                exclusive || seat.session.info().instance.id == info.instance.id
+            });
+            if let Some(rival) = rival.map(|seat| seat.session.clone()) {
+                drop(seats);
+                self.unseat(info.id, &info.keys);
+                return Err(rival);
+            }
+            seats.push(Seat { session: session.clone(), order, since: Instant::now() });
+        }
+        self.0.sessions.insert(info.id, session.clone());
+        Ok(())
+    }
+
+    /// Removes a session's seats: by session, never by key, since a successor may sit there by now.
+    fn unseat(&self, session: SessionId, keys: &[DriverKey]) {
+        for key in keys {
+            if let Some(mut seats) = self.0.groups.get_mut(key) {
+                seats.retain(|seat| seat.session.info().id != session);
+            }
+            self.0.groups.remove_if(key, |_, seats| seats.is_empty());
+        }
+        self.0.sessions.remove(&session);
+        self.0.changed.send_replace(());
+    }
+
+    /// The session that should run `verb`, on `machine` if it is a mutation.
+    pub fn choose(
+        &self,
+        key: &DriverKey,
+        verb: Verb,
+        machine: Option<&MachineId>,
+    ) -> Result<SessionHandle, Missing> {
+        // The handle comes out by clone, so that no map guard is held across an await.
+        let seats = self.0.groups.get(key).ok_or(Missing::NoDriver)?;
+        choose(&seats, self.0.seating.policy(key), verb, machine)
+    }
+
+    /// Who may be asked for an operation that was lost and may still run.
+    pub fn holder(&self, key: &DriverKey, hold: &Hold) -> Holder {
+        if Instant::now() >= hold.until {
+            return Holder::Free;
+        }
+        let Some(seats) = self.0.groups.get(key) else { return Holder::Away };
+        for seat in seats.iter() {
+            let info = seat.session.info();
+            if info.instance == hold.instance {
+                // A new stream of a process that keeps no table of its operations knows nothing.
+                let remembers = hold.resumes || info.id == hold.session;
+                return if remembers { Holder::Back(seat.session.clone()) } else { Holder::Free };
+            }
+            // Another start of the same instance: what ran in the earlier one died with it. A
+            // historic driver dials again only when its one operation is over.
+            let restarted = info.instance.id == hold.instance.id;
+            let historic = hold.instance.boot.is_none() && info.instance.boot.is_none();
+            if restarted || (historic && seat.since > hold.since) {
+                return Holder::Free;
+            }
+        }
+        Holder::Away
+    }
+
+    /// The key that serves classes of this kind and provider: a driver for just that provider, or
+    /// else one for all of them.
+    pub fn key_for(&self, mut key: DriverKey) -> DriverKey {
+        if key.provider.is_some() && !self.0.groups.contains_key(&key) {
+            key.provider = None;
+        }
+        key
+    }
+
+    /// All keys that are served, in order.
+    pub fn keys(&self) -> Vec<DriverKey> {
+        let mut keys: Vec<_> = self.0.groups.iter().map(|group| group.key().clone()).collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    pub fn sessions(&self) -> Vec<SessionHandle> {
+        self.0.sessions.iter().map(|session| session.value().clone()).collect()
+    }
+
+    /// The sessions that a question came from: the one with this token, or else all those on the
+    /// same connection, since a historic driver tells nothing more of itself.
+    pub fn asking(&self, token: Option<&Token>, connection: ConnectionId) -> Vec<SessionHandle> {
+        let mine = |session: &SessionHandle| match token {
+            Some(token) => session.info().token == *token,
+            None => session.info().connection == connection,
+        };
+        self.0.sessions.iter().map(|entry| entry.value().clone()).filter(mine).collect()
+    }
+
+    /// Changes whenever a driver comes or goes.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.0.changed.subscribe()
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let info = self.session.info();
+        self.registry.unseat(info.id, &info.keys);
+    }
+}
+
+fn duplicate(session: &SessionHandle, rival: &SessionHandle) -> Rejection {
+    let (ours, theirs) = (session.info(), rival.info());
+    let message = if ours.instance.id == theirs.instance.id {
+        format!(
+            "another running process has the instance id {:?} (session {}): give each its own",
+            ours.instance.id, theirs.id
+        )
+    } else {
+        format!("the kind is exclusive and instance {:?} serves it", theirs.instance.id)
+    };
+    Rejection::new(Reason::Duplicate, message).retry_after(DUPLICATE_RETRY)
+}

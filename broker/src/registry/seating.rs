@@ -1,0 +1,95 @@
+//! The policies by which several drivers share a key.
+
+use std::{
+    collections::HashMap,
+    hash::{Hash as _, Hasher as _},
+};
+
+use siphasher::sip::SipHasher13;
+use tokio::time::Instant;
+
+use super::Missing;
+use crate::{
+    driver::{DriverKey, MachineId, Verb},
+    session::{Health, SessionHandle},
+};
+
+/// How several drivers share a key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Policy {
+    /// All work: reads go to the least loaded, changes of a machine always to the same instance
+    #[default]
+    Share,
+    /// The newest healthy one works; the older ones are kept warm
+    Standby,
+    /// There is only one; a second one is rejected while the first lives
+    Exclusive,
+}
+
+/// The policy of each key.
+#[derive(Clone, Debug, Default)]
+pub struct Seating {
+    pub default: Policy,
+    /// By kind, whatever its apiVersion and provider.
+    pub kinds: HashMap<String, Policy>,
+}
+
+impl Seating {
+    pub fn policy(&self, key: &DriverKey) -> Policy {
+        self.kinds.get(&*key.kind).copied().unwrap_or(self.default)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Seat {
+    pub(super) session: SessionHandle,
+    /// Grows with every registration.
+    pub(super) order: u64,
+    pub(super) since: Instant,
+}
+
+pub(super) fn choose(
+    seats: &[Seat],
+    policy: Policy,
+    verb: Verb,
+    machine: Option<&MachineId>,
+) -> Result<SessionHandle, Missing> {
+    let able = || seats.iter().filter(|seat| seat.session.info().verbs.contains(&verb));
+    let ready = || able().filter(|seat| seat.session.health() == Health::Ready);
+    let chosen = match (policy, machine) {
+        (Policy::Standby | Policy::Exclusive, _) => {
+            // A new version that fails from the start gives way to the one before it.
+            ready().max_by_key(|seat| (!seat.session.fails_from_the_start(), seat.order))
+        }
+        (Policy::Share, Some(machine)) => {
+            ready().max_by_key(|seat| rendezvous(&seat.session.info().instance.id, machine))
+        }
+        (Policy::Share, None) => ready().min_by_key(|seat| load(&seat.session)),
+    };
+    match chosen {
+        Some(seat) => Ok(seat.session.clone()),
+        None if seats.is_empty() => Err(Missing::NoDriver),
+        None => Err(able().next().map_or(Missing::Unsupported, |seat| {
+            Missing::NoneReady(match seat.session.health() {
+                // It recovered since we looked.
+                Health::Ready => "was not ready a moment ago",
+                Health::Suspect(why) | Health::Draining(why) => why,
+            })
+        })),
+    }
+}
+
+/// Load in thousandths of the capacity; equals are told apart by chance, lest one gets everything.
+fn load(session: &SessionHandle) -> (usize, u16) {
+    (session.load() * 1_000 / session.info().capacity, rand::random())
+}
+
+/// The weight of an instance for a machine. The highest one wins, so that instances coming and going
+/// move only their own machines. Every replica must compute the same, hence a fixed hash function.
+fn rendezvous(instance: &str, machine: &MachineId) -> u64 {
+    let mut hasher = SipHasher13::new();
+    instance.hash(&mut hasher);
+    machine.hash(&mut hasher);
+    hasher.finish()
+}

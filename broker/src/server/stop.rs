@@ -1,0 +1,80 @@
+//! The way out, always on time.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::{
+    signal::unix::{SignalKind, signal as on},
+    task::JoinHandle,
+    time::{Instant, timeout, timeout_at},
+};
+
+use super::Broker;
+use crate::session::End;
+
+/// How long tasks that have nothing left to do may take to notice.
+const LAST_MOMENT: Duration = Duration::from_secs(2);
+
+impl Broker {
+    /// Stops in order:
+    ///
+    /// 1. Not ready, no new operations, no new drivers; driver programs of ours are told to stop.
+    /// 2. Drivers are told to move to another replica, not all at once.
+    /// 3. Running operations finish, for at most `grace`.
+    /// 4. Sessions end; whoever still waits is told how far its operation got.
+    pub async fn stop(&self, grace: Duration) {
+        let by = Instant::now() + grace;
+        self.readiness.set(false);
+        self.dispatcher.stop();
+        self.drivers.closing.cancel();
+        let sessions = self.registry.sessions();
+        tracing::info!(drivers = sessions.len(), ?grace, "stopping");
+        let step = (grace / 2) / u32::try_from(sessions.len().max(1)).unwrap_or(u32::MAX);
+        for (turn, session) in (0u32..).zip(&sessions) {
+            session.drain("the broker is stopping", step * turn);
+        }
+        if timeout_at(by, self.dispatcher.ledger().idle()).await.is_err() {
+            let unfinished = self.dispatcher.ledger().running().len();
+            tracing::warn!(unfinished, "the grace time is over before the operations were");
+        }
+        for session in self.registry.sessions() {
+            session.end(End::ShutDown);
+        }
+        self.drivers.sessions.close();
+        if timeout(LAST_MOMENT, self.drivers.sessions.wait()).await.is_err() {
+            tracing::warn!(late = self.drivers.sessions.len(), "sessions did not end in time");
+        }
+        self.stopped.cancel();
+        self.tasks.close();
+        // Driver programs have a grace time of their own before they are killed.
+        if timeout(grace.max(LAST_MOMENT), self.tasks.wait()).await.is_err() {
+            tracing::warn!(late = self.tasks.len(), "tasks did not end in time");
+        }
+    }
+}
+
+/// Waits a moment for a server that was told to stop. One that waits for a peer that never finishes
+/// is left behind: the process ends anyway.
+pub(super) async fn end_of_task(name: &str, mut task: JoinHandle<anyhow::Result<()>>) {
+    match timeout(LAST_MOMENT, &mut task).await {
+        Ok(Ok(Ok(()))) => {}
+        Ok(Ok(Err(error))) => tracing::warn!("{name}: {error:#}"),
+        Ok(Err(panic)) => tracing::error!("{name}: {panic}"),
+        Err(_) => {
+            tracing::debug!("{name}: a peer keeps its connection open");
+            task.abort();
+        }
+    }
+}
+
+/// Returns on SIGTERM or Ctrl-C.
+pub fn signal() -> anyhow::Result<impl Future<Output = ()>> {
+    let mut terminate = on(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = on(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}

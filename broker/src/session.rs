@@ -1,0 +1,194 @@
+//! One connected driver: the protocol in [`machine`], and the task around it that moves frames.
+//!
+//! [`Session::new`] returns the task and its [`SessionHandle`]; everyone else holds the handle. A
+//! session knows neither the registry nor the doors: the drivers' door seats it and runs it.
+
+mod handle;
+pub mod handshake;
+pub mod machine;
+
+use std::time::Duration;
+
+use broker_proto::v1::{self, BrokerSide, DriverSide, broker_side::Control};
+use futures::{Stream, StreamExt as _};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{Instant, sleep_until},
+};
+use tonic::Status;
+
+use self::{
+    handle::{Admitted, Command, Ends},
+    machine::{Machine, Notice},
+};
+pub use self::{
+    handle::{Health, Info, Refused, SessionHandle, Token},
+    machine::{Call, Oddities, Ticket},
+};
+
+/// What this driver can do, agreed in the handshake.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// Knows more than the protocol of 2018.
+    pub native: bool,
+    pub cancel: bool,
+    pub drain: bool,
+    /// How many operations it runs at once.
+    pub capacity: usize,
+}
+
+/// When a silent driver is pinged, doubted and given up.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    pub ping_every: Duration,
+    pub suspect_after: Duration,
+    pub dead_after: Duration,
+    pub accept_within: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self {
+            ping_every: Duration::from_secs(4),
+            suspect_after: Duration::from_secs(12),
+            dead_after: Duration::from_secs(30),
+            accept_within: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Why a session is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The driver unregistered, or closed its side.
+    Left,
+    /// The connection broke.
+    Broken(String),
+    /// Nothing was heard for too long.
+    Silent,
+    /// A newer session of the same driver took its seat.
+    Replaced,
+    /// The broker stops.
+    ShutDown,
+}
+
+/// The way to the driver.
+pub type Outbound = mpsc::Sender<Result<BrokerSide, Status>>;
+
+/// The task's side of a session.
+#[derive(Debug)]
+pub struct Session {
+    machine: Machine<Admitted>,
+    terms: Terms,
+    handle: SessionHandle,
+    commands: mpsc::Receiver<Command>,
+    ends: Ends,
+    probes: Vec<(u64, oneshot::Sender<()>)>,
+}
+
+impl Session {
+    /// `queue` is how many operations may wait beyond the driver's capacity.
+    pub fn new(info: Info, terms: Terms, times: Times, queue: usize) -> (SessionHandle, Session) {
+        let (handle, commands, ends) = SessionHandle::new(info, times, terms.capacity + queue);
+        let session = Session {
+            machine: Machine::new(terms, times, Instant::now()),
+            terms,
+            handle: handle.clone(),
+            commands,
+            ends,
+            probes: Vec::new(),
+        };
+        (handle, session)
+    }
+
+    /// Serves the driver until it leaves, falls silent or is replaced.
+    ///
+    /// `resumed` hears of operations from earlier streams. Callers that still wait when this returns
+    /// learn of it by the drop of their tickets.
+    pub async fn run(
+        mut self,
+        mut inbound: impl Stream<Item = Result<DriverSide, Status>> + Unpin,
+        outbound: Outbound,
+        mut resumed: impl FnMut(v1::Resumed),
+    ) -> End {
+        loop {
+            self.handle.publish(&mut self.machine);
+            // Every branch is cancel safe: the ones that lose the race lose nothing. What the driver
+            // said is read before the clock judges its silence.
+            tokio::select! {
+                biased;
+                end = self.ends.recv() => return end,
+                permit = outbound.reserve(), if self.machine.has_frame() => match permit {
+                    Ok(permit) => {
+                        if let Some(frame) = self.machine.next_frame(Instant::now()) {
+                            permit.send(Ok(frame));
+                        }
+                        self.write_more(&outbound);
+                    }
+                    Err(_) => return End::Broken("the driver's side is gone".to_owned()),
+                },
+                frame = inbound.next() => match frame {
+                    Some(Ok(frame)) => match self.machine.hear(frame, Instant::now()) {
+                        None => {}
+                        Some(Notice::Left) => return End::Left,
+                        Some(Notice::Draining) => self.handle.note_draining("the driver drains"),
+                        Some(Notice::Resumed(operation)) => resumed(operation),
+                        Some(Notice::Pong { sequence, round_trip }) => {
+                            self.handle.note_round_trip(round_trip);
+                            self.prove(sequence);
+                        }
+                    },
+                    Some(Err(status)) => return End::Broken(status.message().to_owned()),
+                    None => return End::Left,
+                },
+                Some(command) = self.commands.recv() => self.obey(command),
+                () = self.handle.swept() => self.machine.sweep(),
+                () = sleep_until(self.machine.wake_at(Instant::now())) => {
+                    if !self.machine.tick(Instant::now()) {
+                        return End::Silent;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Fills the room that is left without another turn of the loop.
+    fn write_more(&mut self, outbound: &Outbound) {
+        while self.machine.has_frame() {
+            let Ok(permit) = outbound.try_reserve() else { return };
+            match self.machine.next_frame(Instant::now()) {
+                Some(frame) => permit.send(Ok(frame)),
+                None => return,
+            }
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Submit(call) if self.machine.is_draining() => drop(call),
+            Command::Submit(call) => self.machine.submit(call),
+            Command::Probe(proven) => {
+                let sequence = self.machine.ping_now(Instant::now());
+                self.probes.push((sequence, proven));
+            }
+            Command::Drain { reason, after } => {
+                self.machine.drain();
+                if self.terms.drain {
+                    let after = prost_types::Duration::try_from(after).ok();
+                    self.machine.tell("drain", Control::Drain(v1::Drain { reason, after }));
+                }
+            }
+            Command::SecretChanged { namespace, name } => {
+                let changed = v1::SecretChanged { namespace, name };
+                self.machine.tell("secret_changed", Control::SecretChanged(changed));
+            }
+        }
+    }
+
+    fn prove(&mut self, sequence: u64) {
+        for (_, proven) in self.probes.extract_if(.., |(wanted, _)| *wanted <= sequence) {
+            // Whoever asked may have stopped waiting.
+            proven.send(()).ok();
+        }
+    }
+}

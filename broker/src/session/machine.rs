@@ -1,0 +1,399 @@
+//! The driver protocol of one session, as a pure state machine.
+//!
+//! No task, no channel, no clock: frames and calls go in with the time they came, frames come out
+//! of [`Machine::next_frame`] whenever there is room to send one, and what happens to an operation is
+//! told to its [`Ticket`]. The task in `session.rs` only moves frames.
+//!
+//! The life of an operation here:
+//!
+//! 1. [`Machine::submit`] queues it. Nothing was sent.
+//! 2. [`Machine::next_frame`] opens its slot, then gives the frame away: an answer can come at any
+//!    moment from then on.
+//! 3. A native driver accepts it within a few seconds, or the session turns suspect.
+//! 4. The answer settles it. When nobody waits for it any more, a cancel frame goes out and the slot
+//!    stays until the driver answers: the driver is still busy with it.
+
+mod answers;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    time::Duration,
+};
+
+use broker_proto::v1::{
+    self, BrokerSide, DriverSide, broker_side::Control, driver_side::Response,
+};
+use tokio::time::Instant;
+
+use self::answers::Reply;
+use super::{Terms, Times};
+use crate::{driver::Verb, operation::Answer};
+
+/// The id of the first frame of a stream, which is never used for an operation.
+pub(super) const REGISTER_ID: i32 = 1;
+
+/// An operation in a session's hands. Dropping it means that no answer will come.
+pub trait Ticket {
+    /// Whether a caller still waits.
+    fn is_wanted(&self) -> bool;
+    fn sent(&self);
+    fn accepted(&self);
+    fn answered(self, answer: Answer);
+    /// The driver gave it back untouched: as good as never sent.
+    fn refused(self);
+}
+
+/// An operation to be sent.
+#[derive(Debug)]
+pub struct Call<T> {
+    pub ticket: T,
+    pub verb: Verb,
+    pub params: v1::OperationParams,
+    pub deadline: Instant,
+}
+
+/// What the driver said that concerns more than one operation.
+#[derive(Debug, PartialEq)]
+pub enum Notice {
+    /// It finishes what it has and leaves.
+    Draining,
+    /// It left in good order.
+    Left,
+    /// An operation from an earlier stream still runs, or ended.
+    Resumed(v1::Resumed),
+    Pong {
+        sequence: u64,
+        round_trip: Option<Duration>,
+    },
+}
+
+/// Frames that made no sense, by kind. Each was dropped; nothing else was disturbed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Oddities {
+    /// An answer to an operation that is not, or no longer, running here.
+    pub unknown_id: u64,
+    /// An answer of another verb than was asked.
+    pub wrong_verb: u64,
+    /// An answer with nothing in it.
+    pub empty: u64,
+    /// A frame that has no place at this point, or that this version does not know.
+    pub unexpected: u64,
+    /// An operation that the driver accepted and then forgot.
+    pub forgotten: u64,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    ticket: T,
+    verb: Verb,
+    state: SlotState,
+    cancelled: bool,
+    /// The last ping sent before it was accepted: a later pong must list it.
+    accepted_after_ping: u64,
+    /// Pages of a list so far.
+    pages: Vec<v1::Machine>,
+    /// A historic driver answered it with nonsense: it has moved on.
+    botched: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SlotState {
+    Sent,
+    Accepted,
+}
+
+#[derive(Debug)]
+pub struct Machine<T> {
+    terms: Terms,
+    times: Times,
+    slots: HashMap<i32, Slot<T>>,
+    last_id: i32,
+    queue: VecDeque<Call<T>>,
+    /// Sent and perhaps not accepted yet, oldest first.
+    unaccepted: VecDeque<(i32, Instant)>,
+    /// Goes before any operation.
+    control: VecDeque<BrokerSide>,
+    heard: Instant,
+    next_ping: Instant,
+    ping: u64,
+    ping_sent: Option<Instant>,
+    draining: bool,
+    oddities: Oddities,
+}
+
+impl<T: Ticket> Machine<T> {
+    pub fn new(terms: Terms, times: Times, now: Instant) -> Self {
+        Self {
+            next_ping: now + times.ping_every,
+            terms,
+            times,
+            slots: HashMap::new(),
+            last_id: REGISTER_ID,
+            queue: VecDeque::new(),
+            unaccepted: VecDeque::new(),
+            control: VecDeque::new(),
+            heard: now,
+            ping: 0,
+            ping_sent: None,
+            draining: false,
+            oddities: Oddities::default(),
+        }
+    }
+
+    /// Takes an operation on. How many there may be is the caller's to bound.
+    pub fn submit(&mut self, call: Call<T>) {
+        self.queue.push_back(call);
+    }
+
+    /// Sends a control frame before any operation. A historic driver would not know it.
+    pub fn tell(&mut self, operation_type: &str, control: Control) {
+        if self.terms.native {
+            self.control.push_back(BrokerSide {
+                operation_type: operation_type.to_owned(),
+                control: Some(control),
+                ..Default::default()
+            });
+        }
+    }
+
+    /// Sends a ping now, out of turn. Any pong with this sequence or a later one answers it.
+    pub fn ping_now(&mut self, now: Instant) -> u64 {
+        self.ping += 1;
+        self.ping_sent = Some(now);
+        self.tell("ping", Control::Ping(v1::Ping { sequence: self.ping }));
+        self.ping
+    }
+
+    /// Sends no new operations from now on, and gives back those that were not sent yet.
+    pub fn drain(&mut self) {
+        self.draining = true;
+        self.queue.clear();
+    }
+
+    pub fn hear(&mut self, frame: DriverSide, now: Instant) -> Option<Notice> {
+        self.heard = now;
+        let id = frame.operation_id;
+        match frame.response {
+            Some(Response::Pong(pong)) if self.terms.native => return Some(self.pong(pong, now)),
+            Some(Response::Resumed(resumed)) if self.terms.native => {
+                return Some(Notice::Resumed(resumed));
+            }
+            Some(Response::Drain(_)) if self.terms.native => {
+                self.drain();
+                return Some(Notice::Draining);
+            }
+            Some(Response::Accepted(_)) if self.terms.native => self.accepted(id),
+            Some(response) => match Reply::read(response, self.terms.native) {
+                Some(reply) => self.answered(id, &frame.operation_type, reply),
+                None => self.oddities.unexpected += 1,
+            },
+            None if frame.operation_type == "unregister" => return Some(Notice::Left),
+            None => self.empty(id),
+        }
+        None
+    }
+
+    /// Looks for operations that nobody waits for: unsent ones go, sent ones are cancelled.
+    pub fn sweep(&mut self) {
+        self.queue.retain(|call| call.ticket.is_wanted());
+        let cancel = self.terms.cancel;
+        let mut cancelled = Vec::new();
+        self.slots.retain(|id, slot| {
+            if slot.ticket.is_wanted() {
+                return true;
+            }
+            if cancel && !slot.cancelled {
+                cancelled.push((*id, slot.verb));
+            }
+            slot.cancelled = true;
+            !slot.botched
+        });
+        for (id, verb) in cancelled {
+            self.control.push_back(BrokerSide {
+                operation_id: id,
+                operation_type: verb.as_str().to_owned(),
+                control: Some(Control::Cancel(v1::Cancel {})),
+                ..Default::default()
+            });
+        }
+    }
+
+    /// Does what is due by the clock. `false`: the driver was silent for too long and is dead.
+    #[must_use]
+    pub fn tick(&mut self, now: Instant) -> bool {
+        if !self.terms.native {
+            // Only the transport can tell whether a historic driver lives while it works.
+            return true;
+        }
+        if now >= self.next_ping {
+            // On its own clock: traffic never defers it, and a late tick does not cause a burst.
+            self.next_ping = now + self.times.ping_every;
+            self.ping_now(now);
+        }
+        now < self.heard + self.times.dead_after
+    }
+
+    /// When [`Machine::tick`] has something to do next.
+    pub fn wake_at(&self, now: Instant) -> Instant {
+        if self.terms.native {
+            self.next_ping.min(self.heard + self.times.dead_after)
+        } else {
+            now + Duration::from_secs(3600)
+        }
+    }
+
+    /// Whether [`Machine::next_frame`] would give one.
+    pub fn has_frame(&self) -> bool {
+        !self.control.is_empty() || (!self.queue.is_empty() && self.has_capacity())
+    }
+
+    fn has_capacity(&self) -> bool {
+        self.slots.len() < self.terms.capacity
+    }
+
+    /// The next frame to send, control frames first. The slot of an operation is open before its
+    /// frame is given away.
+    pub fn next_frame(&mut self, now: Instant) -> Option<BrokerSide> {
+        if let Some(frame) = self.control.pop_front() {
+            return Some(frame);
+        }
+        if !self.has_capacity() {
+            return None;
+        }
+        let call = self.queue.pop_front()?;
+        let id = self.free_id();
+        let mut params = call.params;
+        let state = if self.terms.native {
+            params.time_left = prost_types::Duration::try_from(call.deadline.saturating_duration_since(now)).ok();
+            self.unaccepted.push_back((id, now));
+            call.ticket.sent();
+            SlotState::Sent
+        } else {
+            // It says nothing before it answers.
+            call.ticket.accepted();
+            SlotState::Accepted
+        };
+        let slot = Slot {
+            ticket: call.ticket,
+            verb: call.verb,
+            state,
+            cancelled: false,
+            accepted_after_ping: u64::MAX,
+            pages: Vec::new(),
+            botched: false,
+        };
+        self.slots.insert(id, slot);
+        Some(BrokerSide {
+            operation_id: id,
+            operation_type: call.verb.as_str().to_owned(),
+            params: Some(params),
+            control: None,
+        })
+    }
+
+    /// An id that no running operation has, and that is not the register frame's, however often they
+    /// wrapped around.
+    fn free_id(&mut self) -> i32 {
+        loop {
+            self.last_id = self.last_id.checked_add(1).unwrap_or(REGISTER_ID + 1);
+            if !self.slots.contains_key(&self.last_id) {
+                return self.last_id;
+            }
+        }
+    }
+
+    pub fn heard(&self) -> Instant {
+        self.heard
+    }
+
+    pub fn in_flight(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub fn is_draining(&self) -> bool {
+        self.draining
+    }
+
+    pub fn oddities(&self) -> Oddities {
+        self.oddities
+    }
+
+    /// When the driver will be too slow to accept an operation it was sent, if one is outstanding.
+    pub fn accept_due(&mut self) -> Option<Instant> {
+        while let Some((id, sent)) = self.unaccepted.front() {
+            match self.slots.get(id) {
+                Some(slot) if slot.state == SlotState::Sent => {
+                    return Some(*sent + self.times.accept_within);
+                }
+                _ => drop(self.unaccepted.pop_front()),
+            }
+        }
+        None
+    }
+
+    fn accepted(&mut self, id: i32) {
+        match self.slots.get_mut(&id) {
+            Some(slot) if slot.state == SlotState::Sent => {
+                slot.state = SlotState::Accepted;
+                slot.accepted_after_ping = self.ping;
+                slot.ticket.accepted();
+            }
+            Some(_) => self.oddities.unexpected += 1,
+            None => self.oddities.unknown_id += 1,
+        }
+    }
+
+    fn answered(&mut self, id: i32, operation_type: &str, reply: Reply) {
+        let Some(slot) = self.slots.get_mut(&id) else {
+            self.oddities.unknown_id += 1;
+            return;
+        };
+        if !reply.fits(slot.verb) || operation_type != slot.verb.as_str() {
+            slot.botched = !self.terms.native;
+            self.oddities.wrong_verb += 1;
+            return;
+        }
+        match reply.into_answer(&mut slot.pages) {
+            // More pages follow.
+            None => {}
+            Some(answer) => {
+                let slot = self.slots.remove(&id).expect("looked up above");
+                // Refused before it started, as by a driver that has just begun to drain.
+                if slot.state == SlotState::Sent && answer.code == crate::operation::Code::UNAVAILABLE
+                {
+                    slot.ticket.refused();
+                } else {
+                    slot.ticket.answered(answer);
+                }
+            }
+        }
+    }
+
+    fn empty(&mut self, id: i32) {
+        self.oddities.empty += 1;
+        if let Some(slot) = self.slots.get_mut(&id) {
+            slot.botched = !self.terms.native;
+        }
+    }
+
+    fn pong(&mut self, pong: v1::Pong, now: Instant) -> Notice {
+        // A driver sends the answer before it forgets an operation, and the stream keeps order: what
+        // it accepted before this ping and does not list now will never be answered.
+        let before = self.slots.len();
+        let listed: HashSet<i32> = pong.in_flight.into_iter().collect();
+        self.slots
+            .retain(|id, slot| slot.accepted_after_ping >= pong.sequence || listed.contains(id));
+        self.oddities.forgotten += (before - self.slots.len()) as u64;
+        let latest = pong.sequence == self.ping;
+        Notice::Pong {
+            sequence: pong.sequence,
+            round_trip: self.ping_sent.filter(|_| latest).map(|sent| now - sent),
+        }
+    }
+}
