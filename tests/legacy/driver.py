@@ -223,6 +223,8 @@ def main():
 
     signal.signal(signal.SIGTERM, terminate)
     driver.start()
+    for channel in driver.abandoned:
+        channel.close()
     log("left")
 
 
