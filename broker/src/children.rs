@@ -108,8 +108,8 @@ async fn keep_running(process: Process, shutdown: CancellationToken) {
         }
         let again_in = backoff.next(started.elapsed());
         warn!(driver, %end, ?again_in, "driver program ended; it will be started again");
-        // `None` is the shutdown, which the loop's condition sees.
-        drop(shutdown.run_until_cancelled(tokio::time::sleep(again_in)).await);
+        // Ends early with the shutdown, which the loop's condition sees.
+        shutdown.run_until_cancelled(tokio::time::sleep(again_in)).await;
     }
 }
 

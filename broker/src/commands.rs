@@ -38,7 +38,7 @@ pub enum Command {
 /// Runs a command to its end and says what went wrong.
 pub fn main(command: Command) -> ExitCode {
     let result = match command {
-        Command::Leash { program } => return in_runtime(leash::run(program)),
+        Command::Leash { program } => return leash::run(program),
         Command::Serve(options) => in_runtime(serve::run(*options)),
         Command::Dev(args) => in_runtime(dev::run(args)),
         Command::SimDriver(args) => in_runtime(sim_driver::run(args)),

@@ -114,11 +114,19 @@ impl Broker {
             .context("the gRPC server failed")
     }
 
+    /// Owns a task that ends with the broker.
+    pub fn own<T: Future<Output = ()> + Send + 'static>(
+        &self,
+        task: impl FnOnce(CancellationToken) -> T,
+    ) {
+        self.tasks.spawn(task(self.stopped.clone()));
+    }
+
     /// Starts a driver program and keeps it running until the broker stops.
     pub fn supervise(&self, command: DriverCommand, address: SocketAddr) {
         let address = listen::reachable(address).to_string();
-        let closing = self.drivers.closing.clone();
-        self.tasks.spawn(children::supervise(command, address, self.tokens.clone(), closing));
+        // Stopped only after the operations that it runs are over.
+        self.own(|stopped| children::supervise(command, address, self.tokens.clone(), stopped));
     }
 
     /// Drops what is too old to matter.

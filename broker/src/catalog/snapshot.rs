@@ -132,7 +132,7 @@ impl Store {
         };
         for name in previous.changed_secrets(&next) {
             // An error only says that nobody listens at the moment.
-            drop(self.changes.send(name));
+            self.changes.send(name).ok();
         }
     }
 }

@@ -71,7 +71,8 @@ mod tests {
 
     #[test]
     fn quotes_work_as_in_a_shell() {
-        let command: DriverCommand = r#" /opt/sim-driver --name 'a b' "c \"d\"" e\ f "" "#.parse().unwrap();
+        let command: DriverCommand =
+            r#" /opt/sim-driver --name 'a b' "c \"d\"" e\ f "" "#.parse().unwrap();
         let expected =
             DriverCommand::new("/opt/sim-driver", ["--name", "a b", "c \"d\"", "e f", ""]);
         assert_eq!(command, expected);

@@ -31,6 +31,9 @@ use tokio::{
 /// How long a program may take to end after SIGTERM.
 pub const GRACE: Duration = Duration::from_secs(10);
 
+/// How long a killed process may take to be gone.
+const LAST_BREATH: Duration = Duration::from_secs(1);
+
 /// Runs a program on a leash: all of `machine-broker leash -- PROGRAM ARGS`.
 ///
 /// Starts a runtime of its own, so it must not be called within one.
@@ -101,8 +104,12 @@ fn start(program_and_args: &[OsString]) -> Result<(Child, Pid), String> {
             _ => format!("{program} cannot be started: {error}"),
         }
     };
-    let child =
-        Command::new(program).args(args).stdin(Stdio::null()).process_group(0).spawn().map_err(why)?;
+    let child = Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .map_err(why)?;
     let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
     let group = group.ok_or("the program has no process id")?;
     Ok((child, group))
@@ -110,28 +117,28 @@ fn start(program_and_args: &[OsString]) -> Result<(Child, Pid), String> {
 
 /// Ends what is left of the group after the program itself has ended.
 async fn clear(group: Pid, deadline: Instant) {
-    signal_group(group, Signal::TERM);
-    while test_kill_process_group(group).is_ok() {
-        reap();
-        if Instant::now() >= deadline {
-            signal_group(group, Signal::KILL);
-            break;
+    for (signal, deadline) in [(Signal::TERM, deadline), (Signal::KILL, deadline + LAST_BREATH)] {
+        signal_group(group, signal);
+        while Instant::now() < deadline {
+            reap();
+            if test_kill_process_group(group).is_err() {
+                return;
+            }
+            sleep(Duration::from_millis(10)).await;
         }
-        sleep(Duration::from_millis(10)).await;
     }
-    reap();
 }
 
 fn signal_group(group: Pid, signal: Signal) {
     // The only error that can be is that there is nobody left, which is what we want.
-    drop(kill_process_group(group, signal));
+    kill_process_group(group, signal).ok();
 }
 
 /// What the program leaves behind becomes our child, so that it can be waited for, even where the
 /// first process of a container does not do it.
 fn become_reaper() {
     #[cfg(target_os = "linux")]
-    drop(rustix::process::set_child_subreaper(Some(rustix::process::getpid())));
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).ok();
 }
 
 /// Takes note of ended children. Only after the program itself was waited for, whose status would
@@ -196,10 +203,11 @@ impl Report {
     fn send(&self) {
         // Standard input, since that is the socket. If it is something else, or nobody listens,
         // the exit code has to do.
-        let sent = io::stdin().as_fd().try_clone_to_owned().map(File::from).and_then(|mut socket| {
-            let line = format!("{self}\n");
-            socket.write_all(line.as_bytes())
-        });
+        let sent =
+            io::stdin().as_fd().try_clone_to_owned().map(File::from).and_then(|mut socket| {
+                let line = format!("{self}\n");
+                socket.write_all(line.as_bytes())
+            });
         if let (Err(_), Self::Failed(why)) = (sent, self) {
             eprintln!("{why}");
         }

@@ -55,7 +55,7 @@ impl Output {
         // gone there is nobody to tell.
         let text = format!("{prefix}{line}\n");
         let mut writer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(writer.write_all(text.as_bytes()));
+        writer.write_all(text.as_bytes()).ok();
     }
 }
 

@@ -16,10 +16,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use super::{
-    Children, DriverCommand, Tokens,
-    leash::Report,
-};
+use super::{Children, DriverCommand, Tokens, leash::Report};
 
 /// How much longer than its grace a leash may take, before it counts as stuck.
 const LATE: Duration = Duration::from_secs(5);
@@ -75,10 +72,10 @@ impl Process {
             _ = leash.wait() => {}
             () = shutdown.cancelled() => {
                 // The leash reads the end of its input and does the rest. It may be gone already.
-                drop(socket.shutdown().await);
+                socket.shutdown().await.ok();
                 let stuck = timeout(self.children.grace + LATE, leash.wait()).await.is_err();
                 if stuck {
-                    drop(leash.kill().await);
+                    leash.kill().await.ok();
                 }
             }
         }
@@ -86,10 +83,10 @@ impl Process {
         // Something that left the process group may still hold the other end, so not for ever.
         let last_words = async {
             for task in output.into_iter().flatten() {
-                drop(task.await);
+                task.await.ok();
             }
         };
-        drop(timeout(LAST_WORDS, last_words).await);
+        timeout(LAST_WORDS, last_words).await.ok();
         end
     }
 
@@ -123,7 +120,7 @@ impl Process {
 async fn conclude(socket: &mut UnixStream) -> End {
     let mut reports = String::new();
     // Whatever was read until an error or the end of time is what there is.
-    drop(timeout(LAST_WORDS, socket.take(16 * 1024).read_to_string(&mut reports)).await);
+    timeout(LAST_WORDS, socket.take(16 * 1024).read_to_string(&mut reports)).await.ok();
     let mut group: Option<Pid> = None;
     for report in reports.lines().filter_map(Report::parse) {
         match report {
@@ -134,7 +131,7 @@ async fn conclude(socket: &mut UnixStream) -> End {
     }
     if let Some(group) = group {
         // If it ended in this very moment there is nobody to kill.
-        drop(kill_process_group(group, Signal::KILL));
+        kill_process_group(group, Signal::KILL).ok();
     }
     End::LeashLost
 }

@@ -43,10 +43,9 @@ pub(super) async fn run(args: Args) -> anyhow::Result<()> {
         .prefix("machine-broker-dev-")
         .tempdir()
         .context("cannot make a folder for the sim cloud")?;
-    let sim = DriverCommand::new(env::current_exe().context("cannot find this program")?)
-        .arg("sim-driver")
-        .arg("--cloud")
-        .arg(cloud.path());
+    let this = env::current_exe().context("cannot find this program")?;
+    let sim = ["sim-driver".as_ref(), "--cloud".as_ref(), cloud.path().as_os_str()];
+    let sim = DriverCommand::new(this, sim);
     let broker = Broker::new(Admission::default(), Seating::default(), catalog);
     let plan = Plan {
         listen: args.listen,

@@ -1,11 +1,9 @@
 //! `machine-broker serve`: the real thing.
 
-use std::sync::Arc;
-
 use anyhow::bail;
 
 use crate::{
-    catalog::{Catalog, Directory},
+    catalog::Directory,
     config::{CatalogSource, Options},
     server::{self, Broker, Plan},
     telemetry,
@@ -14,15 +12,16 @@ use crate::{
 pub(super) async fn run(options: Options) -> anyhow::Result<()> {
     let config = options.check()?;
     telemetry::start(&config.log, config.log_format)?;
-    let catalog: Arc<dyn Catalog> = match config.catalog {
-        Some(CatalogSource::Directory(path)) => Directory::open(&path)?,
+    let catalog = match config.catalog {
+        Some(CatalogSource::Directory(path)) => Directory::open(path)?,
         None => bail!(
             "there is no catalog: say where machine classes and secrets come from \
              with --catalog dir:PATH, or try `machine-broker dev`"
         ),
     };
     let stop = server::signal()?;
-    let broker = Broker::new(config.admission, config.seating, catalog);
+    let broker = Broker::new(config.admission, config.seating, catalog.clone());
+    broker.own(|stopped| catalog.watch(stopped));
     let plan = Plan {
         listen: config.listen,
         admin: config.admin,

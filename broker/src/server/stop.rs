@@ -10,7 +10,7 @@ use tokio::{
 };
 
 use super::Broker;
-use crate::session::End;
+use crate::{children::leash, session::End};
 
 /// How long tasks that have nothing left to do may take to notice.
 const LAST_MOMENT: Duration = Duration::from_secs(2);
@@ -18,10 +18,11 @@ const LAST_MOMENT: Duration = Duration::from_secs(2);
 impl Broker {
     /// Stops in order:
     ///
-    /// 1. Not ready, no new operations, no new drivers; driver programs of ours are told to stop.
+    /// 1. Not ready, no new operations, no new drivers.
     /// 2. Drivers are told to move to another replica, not all at once.
     /// 3. Running operations finish, for at most `grace`.
     /// 4. Sessions end; whoever still waits is told how far its operation got.
+    /// 5. Driver programs that we started are told to end, and made to if they don't.
     pub async fn stop(&self, grace: Duration) {
         let by = Instant::now() + grace;
         self.readiness.set(false);
@@ -46,8 +47,7 @@ impl Broker {
         }
         self.stopped.cancel();
         self.tasks.close();
-        // Driver programs have a grace time of their own before they are killed.
-        if timeout(grace.max(LAST_MOMENT), self.tasks.wait()).await.is_err() {
+        if timeout(leash::GRACE + LAST_MOMENT, self.tasks.wait()).await.is_err() {
             tracing::warn!(late = self.tasks.len(), "tasks did not end in time");
         }
     }
