@@ -16,8 +16,6 @@
 
 use std::{
     ffi::OsString,
-    fmt, io,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -36,7 +34,7 @@ pub use tokens::Tokens;
 
 use backoff::{Backoff, Pace};
 use output::Output;
-use process::{End, Process};
+use process::Process;
 
 /// Keeps a driver program running until `shutdown`, and returns when nothing of it is left.
 ///
