@@ -167,6 +167,45 @@ def callers_of_a_dead_driver_learn_how_far_they_got(world):
     world.wait_for_drivers()
 
 
+def callers_of_a_frozen_driver_do_not_wait_for_ever(world):
+    driver = world.start_driver()
+    world.wait_for_drivers(KIND)
+    world.cloud.hold.touch()
+    create = world.create_later("frozen")
+    wait_until("the create has begun", world.cloud.started("frozen").exists)
+    driver.freeze()
+
+    # Only its transport can tell, which takes the broker two keepalives.
+    error = _error_of(create)
+    assert error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN), error
+    assert w.delivery(error) == "ACCEPTED", error
+    world.wait_for_drivers()
+
+
+def silence_is_no_fault_of_a_driver_without_heartbeats(world):
+    world.broker.kill()
+    world.start_broker("--ping-every=50ms", "--suspect-after=100ms", "--dead-after=200ms")
+    world.start_driver()
+    (driver,) = world.wait_for_drivers(KIND)
+
+    # Idle for much longer than the life of a native driver that falls silent.
+    wait_until("two silent seconds", lambda: world.drivers()[0].last_heard.ToMilliseconds() > 2000)
+    # And at work.
+    world.cloud.hold.touch()
+    create = world.create_later("slow")
+
+    def worked_for_two_seconds():
+        return any(operation.age.seconds >= 2 for operation in world.running_operations())
+
+    wait_until("the create takes its time", worked_for_two_seconds)
+    world.cloud.hold.unlink()
+    assert create.result().provider_id
+
+    (same,) = world.drivers()
+    assert same.session_id == driver.session_id, same
+    assert same.state == registry_pb2.DRIVER_STATE_READY, same
+
+
 def sigterm_unregisters_a_driver_at_once(world):
     driver = world.start_driver()
     world.wait_for_drivers(KIND)
@@ -356,7 +395,7 @@ def the_driver_itself_behaves_as_the_go_client(world):
 
 
 def _error_of(call):
-    """The error that a call ends with."""
+    """The error that a call ends with, long before its deadline."""
     error = call.exception(timeout=60)
     assert error is not None, f"it succeeded: {call.result()}"
     return error

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -86,6 +87,10 @@ class Process:
     def terminate(self):
         self.popen.terminate()
 
+    def freeze(self):
+        """Still there for the operating system, and dead to all others."""
+        self.popen.send_signal(signal.SIGSTOP)
+
     def kill(self):
         self.popen.kill()
         self.popen.wait()
@@ -143,10 +148,10 @@ class World:
 
     # ---- processes ----
 
-    def start_broker(self):
+    def start_broker(self, *flags):
         """Starts the broker; again, if it ran before, on the address that it had."""
         command = [self._machine_broker, "serve", "--listen", self.address]
-        command += ["--admin", "127.0.0.1:0", "--catalog", f"dir:{self._catalog}"]
+        command += ["--admin", "127.0.0.1:0", "--catalog", f"dir:{self._catalog}", *flags]
         self.broker = self._start("broker", command)
         self.address = wait_until("the broker logs its addresses", self._addresses)["drivers"]
         # A connection of its own for each broker: one that saw the last broker die backs off first.
@@ -209,7 +214,7 @@ class World:
 
     def create_later(self, name):
         """Submits a create and returns its future."""
-        return self.machines.CreateMachine.future(machine(name), timeout=60)
+        return self.machines.CreateMachine.future(machine(name), timeout=120)
 
     def delete(self, name, provider_id):
         self.machines.DeleteMachine(machine(name, provider_id), timeout=30)
