@@ -158,8 +158,8 @@ fn yaml(text: &str) -> Result<Vec<(Line, Value)>, Fault> {
                 .collect()
         })
         .map_err(|error| {
-            let (message, location) = (error.to_string(), error.location());
-            let Some(location) = location else { return Fault { line: None, message } };
+            let message = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
+            let Some(location) = error.location() else { return Fault { line: None, message } };
             let (line, column) = (location.line(), location.column());
             let message = told_once(&message, &format!(" at line {line}, column {column}"), column);
             Fault { line: Some(line), message }
@@ -191,5 +191,86 @@ fn told_once(message: &str, place: &str, column: u64) -> String {
     match message.strip_suffix(place) {
         Some(message) => format!("{message} (column {column})"),
         None => message.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn names(objects: &Objects) -> Vec<(Line, &str)> {
+        objects.classes.iter().map(|(line, class)| (*line, &*class.id.name)).collect()
+    }
+
+    #[test]
+    fn json_is_read_with_its_lines_tabs_and_all() {
+        let text = "\n\t{\"apiVersion\": \"a.b/v1\", \"kind\": \"XClass\",\n\t\t\"metadata\": \
+                    {\"name\": \"a\"}}\n\n{\"apiVersion\": \"a.b/v1\", \"kind\": \"XClass\", \
+                    \"metadata\": {\"name\": \"b\"}}";
+        assert_eq!(names(&read(text, Format::Json).unwrap()), [(2, "a"), (5, "b")]);
+        let faults = read("{\n\"a\": 1,\n]", Format::Json).unwrap_err();
+        assert_eq!(
+            faults,
+            [Fault { line: Some(3), message: "key must be a string (column 1)".to_owned() }]
+        );
+    }
+
+    #[test]
+    fn faults_of_yaml_are_told_with_line_and_column_in_plain_words() {
+        let faults = |text| read(text, Format::Yaml).unwrap_err();
+        let fault = |line, message: &str| [Fault { line: Some(line), message: message.to_owned() }];
+        assert_eq!(
+            faults("a: 1\nb: 2\na: 3\n"),
+            fault(3, "duplicate mapping key: a not allowed here (column 1)")
+        );
+        assert_eq!(
+            faults("a: 1\n\tb: 2\n"),
+            fault(2, "tabs disallowed within this context (block indentation) (column 1)")
+        );
+        assert_eq!(faults("just text"), fault(1, "not a Kubernetes object: apiVersion is missing"));
+    }
+
+    #[test]
+    fn typed_lists_are_their_items_and_other_objects_are_left_alone_with_a_note() {
+        let text = "\
+apiVersion: a.b/v1
+kind: XClassList
+items:
+- {apiVersion: a.b/v1, kind: XClass, metadata: {name: one}}
+---
+apiVersion: a.b/v1
+kind: Thing
+metadata: {name: by-its-spec}
+spec: {}
+---
+apiVersion: a.b/v1
+kind: Thing
+metadata: {name: without}
+";
+        let objects = read(text, Format::Yaml).unwrap();
+        assert_eq!(names(&objects), [(1, "one"), (6, "by-its-spec")]);
+        let note = "Thing without (a.b/v1) is no machine class: left alone".to_owned();
+        assert_eq!(objects.notes, [Fault { line: Some(11), message: note }]);
+    }
+
+    #[test]
+    fn a_large_honest_file_is_read() {
+        let class = |n| {
+            format!(
+                "apiVersion: a.b/v1\nkind: XClass\nmetadata: {{name: c{n}}}\nspec: {{a: 1}}\n---\n"
+            )
+        };
+        let text: String = (0..5000).map(class).collect();
+        assert_eq!(read(&text, Format::Yaml).unwrap().classes.len(), 5000);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_reader_panic(text in "\\PC*|([-a-z:{}\\[\\]&*|>!'\"# \n\t]|kind: |apiVersion: )*") {
+            drop(read(&text, Format::Yaml));
+            drop(read(&text, Format::Json));
+        }
     }
 }

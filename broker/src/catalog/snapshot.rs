@@ -23,6 +23,9 @@ pub(super) struct Snapshot {
     classes: HashMap<ClassId, Arc<Class>>,
     secrets: HashMap<SecretName, Arc<Secret>>,
     pub(super) problems: Vec<Problem>,
+    /// References to secrets that do not exist. Apart from the problems, since the secret may be
+    /// still to come.
+    pub(super) dangling: Vec<Problem>,
 }
 
 impl Snapshot {
@@ -44,7 +47,16 @@ impl Snapshot {
                 problems.extend(secrets.add(secret.name().clone(), secret, file, *line, what));
             }
         }
-        Self { classes: classes.finish(), secrets: secrets.finish(), problems }
+        let dangling = classes.found.values().flat_map(|(class, file, line)| {
+            let refs = class.secret_ref.iter().chain(&class.credentials_ref);
+            refs.filter(|name| !secrets.found.contains_key(*name)).map(|name| Problem {
+                file: file.map(PathBuf::from),
+                line: Some(*line),
+                message: format!("{} refers to the secret {name}, which does not exist", class.id),
+            })
+        });
+        let dangling = dangling.collect();
+        Self { classes: classes.finish(), secrets: secrets.finish(), problems, dangling }
     }
 
     /// The secrets that came, went or have other data in `next`.

@@ -9,6 +9,7 @@ use std::{ffi::OsString, path::Path, str::FromStr};
 pub struct DriverCommand {
     program: OsString,
     args: Vec<OsString>,
+    name: String,
 }
 
 /// Why a text is no command.
@@ -25,7 +26,15 @@ impl DriverCommand {
         program: impl Into<OsString>,
         args: impl IntoIterator<Item = A>,
     ) -> Self {
-        Self { program: program.into(), args: args.into_iter().map(Into::into).collect() }
+        let program = program.into();
+        let name = Path::new(&program).file_name().unwrap_or("driver".as_ref());
+        let name = name.to_string_lossy().into_owned();
+        Self { program, args: args.into_iter().map(Into::into).collect(), name }
+    }
+
+    /// The same command under another name than that of its program.
+    pub fn named(self, name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..self }
     }
 
     /// The program as it was given.
@@ -33,9 +42,9 @@ impl DriverCommand {
         self.program.to_str().unwrap_or("(a name that is not UTF-8)")
     }
 
-    /// What people call it: the program's name without its folders.
+    /// What people call it: the program's name without its folders, unless told otherwise.
     pub fn name(&self) -> &str {
-        Path::new(&self.program).file_name().and_then(|name| name.to_str()).unwrap_or("driver")
+        &self.name
     }
 
     /// The program, followed by its arguments.
@@ -77,6 +86,7 @@ mod tests {
             DriverCommand::new("/opt/sim-driver", ["--name", "a b", "c \"d\"", "e f", ""]);
         assert_eq!(command, expected);
         assert_eq!(command.name(), "sim-driver");
+        assert_eq!(command.named("sim").name(), "sim");
     }
 
     #[test]

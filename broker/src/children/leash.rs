@@ -66,15 +66,22 @@ async fn hold(program_and_args: Vec<OsString>, grace: Duration) -> ExitCode {
     Report::Started(group).send();
 
     let mut owner_gone = std::pin::pin!(owner_gone());
+    let mut asked = false;
     let mut end = None;
     let status = loop {
         tokio::select! {
             status = child.wait() => break status,
             () = &mut owner_gone, if end.is_none() => {
-                signal_group(group, Signal::TERM);
+                // Once is enough: to many programs a second SIGTERM means "drop everything".
+                if !asked {
+                    signal_group(group, Signal::TERM);
+                }
                 end = Some(Instant::now() + grace);
             }
-            () = told_to_stop.recv() => signal_group(group, Signal::TERM),
+            () = told_to_stop.recv(), if !asked => {
+                signal_group(group, Signal::TERM);
+                asked = true;
+            }
             () = sleep_until(end.unwrap_or_else(Instant::now)), if end.is_some() => {
                 signal_group(group, Signal::KILL);
                 // For the unlikely case that it started another one just now.

@@ -74,6 +74,7 @@ impl Files {
         let files = self.files.iter();
         let mut snapshot = Snapshot::of(files.map(|(path, file)| (Some(&**path), &*file.good)));
         remarks.append(&mut snapshot.problems);
+        remarks.append(&mut snapshot.dangling);
         for new in remarks.iter().filter(|remark| !self.problems.contains(remark)) {
             error!("catalog: {new}");
         }

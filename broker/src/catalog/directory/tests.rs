@@ -155,6 +155,20 @@ fn the_first_path_wins_among_equals_and_both_files_are_named() {
 }
 
 #[test]
+fn a_class_without_its_secret_is_a_problem_until_the_secret_comes() {
+    let folder = folder(&[("a.yaml", &format!("{}  secretRef: {{name: s}}\n", class("a", 1)))]);
+    let catalog = Directory::open(folder.path()).unwrap();
+    assert_eq!(names(&catalog), ["a"]);
+    assert_eq!(
+        problems(&catalog),
+        ["a.yaml:1: XClass default/a refers to the secret default/s, which does not exist"]
+    );
+    write(&folder, "s.yaml", &secret("s", "one"));
+    catalog.reload();
+    assert_eq!(problems(&catalog), [""; 0]);
+}
+
+#[test]
 fn a_removed_file_removes_its_objects_even_if_it_was_broken() {
     let folder = folder(&[("a.yaml", &class("a", 1)), ("b.yaml", &class("b", 1))]);
     let catalog = Directory::open(folder.path()).unwrap();
