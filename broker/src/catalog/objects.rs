@@ -226,8 +226,8 @@ mod tests {
             fault(3, "duplicate mapping key: a not allowed here (column 1)")
         );
         assert_eq!(
-            faults("a: 1\n\tb: 2\n"),
-            fault(2, "tabs disallowed within this context (block indentation) (column 1)")
+            faults("a:\n\t- x\n"),
+            fault(2, "tabs disallowed within this context (block indentation) (column 2)")
         );
         assert_eq!(faults("just text"), fault(1, "not a Kubernetes object: apiVersion is missing"));
     }
