@@ -4,7 +4,7 @@ use std::{env, fmt, sync::Arc, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::dial::{Dial, Tcp};
+use crate::dial::{Dial, Tcp, endpoint};
 
 /// Everything [`run`](crate::run) has to know. Start from [`Config::from_env`] or
 /// [`Config::default`] and say at least the name and the kinds:
@@ -96,6 +96,10 @@ impl Config {
         if self.addresses.is_empty() {
             return Err("there is no broker address".to_owned());
         }
+        for address in &self.addresses {
+            let url = with_scheme(address);
+            endpoint(&url).map_err(|_| format!("{address:?} is not an address"))?;
+        }
         if self.capacity == 0 || u32::try_from(self.capacity).is_err() {
             return Err("the capacity has to be at least 1, and fit 32 bits".to_owned());
         }
@@ -181,6 +185,8 @@ mod tests {
         assert!(Config::default().check().is_err());
         let kinds = vec![Kind::new("v1", "K")];
         assert_eq!(Config { kinds: kinds.clone(), ..Config::default() }.check(), Ok(()));
-        assert!(Config { kinds, capacity: 0, ..Config::default() }.check().is_err());
+        assert!(Config { kinds: kinds.clone(), capacity: 0, ..Config::default() }.check().is_err());
+        let addresses = vec!["not an address".to_owned()];
+        assert!(Config { kinds, addresses, ..Config::default() }.check().is_err());
     }
 }

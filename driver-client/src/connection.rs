@@ -21,7 +21,7 @@ use crate::{
     classes::{Classes, Link},
     dial::{Bearer, Dial},
     executor::Executor,
-    operations::AddressId,
+    operations::{AddressId, Owed},
 };
 
 /// What all connections of a driver share.
@@ -42,15 +42,18 @@ pub(crate) struct Connection {
     url: String,
     classes: Arc<Classes>,
     backoff: Backoff,
+    draining_since: Option<Instant>,
 }
 
-/// A session the broker told to drain comes back after this, if the broker named no time.
+/// How long a stopping driver looks for a broker to take its last reports.
+const LAST_REPORTS: Duration = Duration::from_secs(10);
+/// When we come back to a broker that asked us to leave; up to twice as long, at random.
 const RETURN_AFTER_DRAIN: Duration = Duration::from_secs(1);
 
 impl Connection {
     pub(crate) fn new(shared: Arc<Shared>, address: AddressId, url: String) -> Self {
         let classes = Arc::new(Classes::new());
-        Self { shared, address, url, classes, backoff: Backoff::default() }
+        Self { shared, address, url, classes, backoff: Backoff::default(), draining_since: None }
     }
 
     /// Keeps a session to the broker until the driver stops, or the broker rejects it for good.
@@ -58,11 +61,7 @@ impl Connection {
         let span = info_span!("broker", address = %self.url);
         async {
             while !self.is_over() {
-                let pause = tokio::select! {
-                    biased;
-                    () = self.shared.stop.clone().cancelled_owned() => break,
-                    pause = self.attempt() => pause?,
-                };
+                let pause = self.attempt().await?;
                 self.pause(pause).await;
             }
             Ok(())
@@ -71,10 +70,19 @@ impl Connection {
         .await
     }
 
-    /// Draining, and nothing left to tell this broker. With something left it is worth dialling.
-    fn is_over(&self) -> bool {
-        self.shared.stop.is_cancelled()
-            || (self.shared.drain.is_cancelled() && !self.shared.executor.owes(self.address))
+    /// Whether the driver stops and has nothing more to tell this broker. While operations run it
+    /// is worth dialling, for their answers; for those that ended it is for a short time.
+    fn is_over(&mut self) -> bool {
+        if !self.shared.drain.is_cancelled() {
+            return false;
+        }
+        let since = *self.draining_since.get_or_insert_with(Instant::now);
+        let owed = match self.shared.executor.owes(self.address) {
+            Owed::Nothing => false,
+            Owed::Reports => since.elapsed() < LAST_REPORTS,
+            Owed::Running => true,
+        };
+        !owed || self.shared.stop.is_cancelled()
     }
 
     /// Sleeps, but not over the moment at which the driver stops.
@@ -90,7 +98,14 @@ impl Connection {
     /// One session from dial to end. Returns how long to wait before the next.
     async fn attempt(&mut self) -> Result<Duration, Rejection> {
         let draw = rand::random::<f64>();
-        let opened = match handshake::open(&self.shared, &self.url).await {
+        let draining = self.shared.drain.is_cancelled();
+        let opened = tokio::select! {
+            opened = handshake::open(&self.shared, &self.url) => opened,
+            // Whether it is still worth dialling is for the caller to see.
+            () = self.shared.drain.cancelled(), if !draining => return Ok(Duration::ZERO),
+            () = self.shared.stop.cancelled() => return Ok(Duration::ZERO),
+        };
+        let opened = match opened {
             Ok(opened) => opened,
             Err(Failure::Rejected(rejection)) if !rejection.retryable => return Err(rejection),
             Err(failure) => {

@@ -24,7 +24,9 @@ use crate::{
     answer::{Outcome, bounded},
     error::{Code, Error},
     operation::{Job, Operation},
-    operations::{AddressId, Begin, ExecutionId, Report, Resume, SessionId, Table, Ticket, busy},
+    operations::{
+        AddressId, Begin, ExecutionId, Owed, Report, Resume, SessionId, Table, Ticket, busy,
+    },
 };
 
 /// How long an operation waits for a free slot before it is refused.
@@ -60,6 +62,7 @@ pub(crate) struct Executor {
     capacity: usize,
     tasks: TaskTracker,
     cancel_grace: Duration,
+    stop: CancellationToken,
 }
 
 struct State {
@@ -76,7 +79,12 @@ struct Control {
 }
 
 impl Executor {
-    pub(crate) fn new(driver: Arc<dyn Driver>, capacity: usize, cancel_grace: Duration) -> Self {
+    pub(crate) fn new(
+        driver: Arc<dyn Driver>,
+        capacity: usize,
+        cancel_grace: Duration,
+        stop: CancellationToken,
+    ) -> Self {
         let state = State {
             // As many again may queue.
             table: Table::new(capacity.saturating_mul(2)),
@@ -91,6 +99,7 @@ impl Executor {
             capacity,
             tasks: TaskTracker::new(),
             cancel_grace,
+            stop,
         }
     }
 
@@ -164,7 +173,7 @@ impl Executor {
         }
     }
 
-    pub(crate) fn owes(&self, address: AddressId) -> bool {
+    pub(crate) fn owes(&self, address: AddressId) -> Owed {
         self.lock().table.owes(address)
     }
 
@@ -183,6 +192,12 @@ impl Executor {
         for id in state.table.stop_all() {
             state.cancel(id);
         }
+    }
+
+    /// Waits until no driver code runs any more. Drops what still does if `stop` is cancelled.
+    pub(crate) async fn ended(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
     }
 
     async fn execute(self: Arc<Self>, id: ExecutionId, operation: Operation) {
@@ -204,6 +219,7 @@ impl Executor {
         self.started(id);
         tokio::select! {
             biased;
+            () = self.stop.cancelled() => Err(Error::unavailable("the driver stopped")),
             outcome = call::call(self.driver(), operation) => outcome,
             code = self.overdue(id, operation) => {
                 Err(Error::new(code, format!("the {} did not end in time", operation.verb())))

@@ -81,6 +81,16 @@ pub(crate) struct Resume {
     pub(crate) running: Vec<Arc<Request>>,
 }
 
+/// What a broker has not been told yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owed {
+    Nothing,
+    /// Only answers of operations that ended.
+    Reports,
+    /// Answers of operations that still run.
+    Running,
+}
+
 #[derive(Debug)]
 pub(crate) struct Table {
     executions: HashMap<ExecutionId, Execution>,
@@ -251,6 +261,7 @@ impl Table {
                         waiter.ticket.operation = None;
                     }
                 }
+                execution.merge_orphans();
             } else {
                 execution.waiters.retain(|waiter| waiter.ticket.session != Some(session));
                 if execution.waiters.is_empty() && !std::mem::replace(&mut execution.stopping, true)
@@ -284,7 +295,6 @@ impl Table {
             let mut found = false;
             for waiter in &mut execution.waiters {
                 if waiter.ticket.address == address && waiter.ticket.session.is_none() {
-                    // Several orphans of one address need one report only.
                     waiter.ticket.session = Some(session);
                     found = true;
                 }
@@ -296,13 +306,17 @@ impl Table {
         Resume { ended, running }
     }
 
-    /// Whether a new session of this address would have something to report, now or later.
-    pub(crate) fn owes(&self, address: AddressId) -> bool {
-        self.unreported.owes(address)
-            || self.executions.values().any(|execution| {
-                execution.request.verb.mutates()
-                    && execution.waiters.iter().any(|waiter| waiter.ticket.address == address)
-            })
+    /// What a new session of this address would have to report, now or later.
+    pub(crate) fn owes(&self, address: AddressId) -> Owed {
+        let running = self.executions.values().any(|execution| {
+            execution.request.verb.mutates()
+                && execution.waiters.iter().any(|waiter| waiter.ticket.address == address)
+        });
+        match running {
+            true => Owed::Running,
+            false if self.unreported.owes(address) => Owed::Reports,
+            false => Owed::Nothing,
+        }
     }
 
     /// Whether `session` still waits for an answer.
@@ -325,6 +339,24 @@ impl Table {
                 (!std::mem::replace(&mut execution.stopping, true)).then_some(*id)
             })
             .collect()
+    }
+}
+
+impl Execution {
+    /// Several orphans of one address need one report only. Who cancelled before the stream broke
+    /// has cancelled, but one of them may not have.
+    fn merge_orphans(&mut self) {
+        let mut merged: Vec<Waiter> = Vec::with_capacity(self.waiters.len());
+        for waiter in self.waiters.drain(..) {
+            let twin = merged
+                .iter_mut()
+                .find(|other| waiter.ticket.session.is_none() && other.ticket == waiter.ticket);
+            match twin {
+                Some(twin) => twin.cancelled &= waiter.cancelled,
+                None => merged.push(waiter),
+            }
+        }
+        self.waiters = merged;
     }
 }
 

@@ -3,7 +3,10 @@
 use std::{env, sync::Arc, time::Duration};
 
 use broker_proto::v1 as wire;
-use tokio::{task::JoinSet, time::sleep};
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
+};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
@@ -45,14 +48,18 @@ pub async fn run(config: Config, driver: impl Driver) -> Result<(), RunError> {
     let kind = &config.kinds[0].kind;
     // Held until the end: the id belongs to us for as long.
     let instance = Instance::new(config.instance_id.clone(), kind, &env::temp_dir());
-    let executor = Arc::new(Executor::new(Arc::new(driver), config.capacity, config.cancel_grace));
+    // Whatever ends this function, even its being dropped, leaves nothing running behind.
+    let stop = CancellationToken::new();
+    let _stop_guard = stop.clone().drop_guard();
+    let (capacity, grace) = (config.capacity, config.cancel_grace);
+    let executor = Arc::new(Executor::new(Arc::new(driver), capacity, grace, stop.clone()));
     let shared = Arc::new(Shared {
         registration: registration(&config, &instance.id, executor.driver()),
         executor,
         dial: config.dial.clone(),
         bearer: Bearer::new(config.token.as_ref()).map_err(RunError::Config)?,
         drain: config.shutdown.child_token(),
-        stop: CancellationToken::new(),
+        stop,
     });
     info!(instance = instance.id, brokers = ?config.addresses, "driver starts");
 
@@ -62,11 +69,16 @@ pub async fn run(config: Config, driver: impl Driver) -> Result<(), RunError> {
         let connection = Connection::new(shared.clone(), AddressId(number), url.clone());
         connections.spawn(async move { (url, connection.run().await) });
     }
-    let all = wait_for_all(connections);
-    tokio::select! {
-        result = all => result,
+    let result = tokio::select! {
+        result = wait_for_all(connections) => result,
         never = steer(&config, &shared) => match never {},
+    };
+    // What still runs now has no broker to tell. Blocking code cannot be ended, only left.
+    shared.stop.cancel();
+    if timeout(LAST_GRACE, shared.executor.ended()).await.is_err() {
+        warn!("the driver's code does not return");
     }
+    result
 }
 
 /// Waits until each connection is over. If all were rejected, that is an error.
@@ -83,8 +95,8 @@ async fn wait_for_all(
                 let (reason, message) = (rejection.reason, rejection.message);
                 result = Err(RunError::Rejected { address, reason, message });
             }
-            // Never aborted while we wait, so this is a bug of ours; the others go on.
-            Err(error) => error!(%error, "a connection ended unexpectedly"),
+            // Never aborted while we wait, so this is a bug of ours: better to fail aloud.
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
         }
     }
     if accepted { Ok(()) } else { result }

@@ -40,7 +40,7 @@ pub(crate) struct Rejection {
     pub(crate) retry_after: Option<Duration>,
 }
 
-/// Connecting has a deadline of its own; this one is for what follows.
+/// From the first packet to the Welcome.
 const WELCOME_WITHIN: Duration = Duration::from_secs(10);
 /// A broker that names a longer or no time to give it up, or a hectic one, gets these bounds.
 const DEAD_AFTER: Duration = Duration::from_secs(30);
@@ -52,11 +52,12 @@ const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(5 * 60);
 const OUTBOUND_FRAMES: usize = 16;
 
 pub(super) async fn open(shared: &Shared, url: &str) -> Result<Opened, Failure> {
-    let channel = shared.dial.dial(url).await.map_err(Failure::Dial)?;
-    let client = shared.bearer.client(channel);
-    timeout(WELCOME_WITHIN, welcome(shared, client))
-        .await
-        .unwrap_or(Err(Failure::NoWelcome("no welcome in time")))
+    let open = async {
+        let channel = shared.dial.dial(url).await.map_err(Failure::Dial)?;
+        welcome(shared, shared.bearer.client(channel)).await
+    };
+    let late = || Err(Failure::NoWelcome("no welcome in time"));
+    timeout(WELCOME_WITHIN, open).await.unwrap_or_else(|_| late())
 }
 
 async fn welcome(shared: &Shared, mut client: Client) -> Result<Opened, Failure> {

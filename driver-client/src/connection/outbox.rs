@@ -10,7 +10,8 @@ use crate::{
     verb::Verb,
 };
 
-/// Bounded by what comes in: two frames per outstanding operation, one pong, one drain.
+/// Holds at most two frames per outstanding operation, one pong, and answers to what was refused:
+/// the session stops reading before these become too many.
 #[derive(Default)]
 pub(super) struct Outbox {
     pong: Option<wire::DriverSide>,
@@ -34,7 +35,11 @@ pub(super) struct Answered {
 
 impl Outbox {
     pub(super) fn is_empty(&self) -> bool {
-        self.pong.is_none() && self.control.is_empty() && self.answers.is_empty()
+        self.len() == 0
+    }
+
+    pub(super) fn len(&self) -> usize {
+        usize::from(self.pong.is_some()) + self.control.len() + self.answers.len()
     }
 
     /// A pong that has not left yet is replaced: only the newest is of use.
@@ -57,8 +62,8 @@ impl Outbox {
         self.control.push_back(frame(0, "resumed", Response::Resumed(resumed(request, None))));
     }
 
-    /// An answer that nobody has to be told again if it is lost, such as a refusal.
-    pub(super) fn refusal(&mut self, operation: i32, verb: &str, outcome: Arc<Outcome>) {
+    /// An answer without an execution, a refusal or a remembered one: if it is lost, so be it.
+    pub(super) fn answer(&mut self, operation: i32, verb: &str, outcome: Arc<Outcome>) {
         let pages = Pages::new(outcome);
         let verb = verb.to_owned();
         self.answers.push_back(Answer { operation: Some(operation), verb, report: None, pages });

@@ -2,7 +2,8 @@
 //!
 //! The loop never waits for the driver's code nor for a slow reader. It reads whenever there is
 //! something to read, so that pings are answered and cancellations heard, and it takes a frame from
-//! the [`Outbox`] only when the transport has room for it.
+//! the [`Outbox`] only when the transport has room for it. Only a broker that sends and never reads
+//! is not read any more either, until one of us gives the other up.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -64,6 +65,8 @@ pub(super) enum Why {
 const OUTSTANDING_AT_LEAST: usize = 1024;
 /// How long the broker has to close a stream that we left.
 const GOODBYE: Duration = Duration::from_secs(2);
+/// A broker that drains may keep us for this long.
+const LONGEST_STAY: Duration = Duration::from_secs(60 * 60);
 /// How many written successes are kept for the case that the stream breaks.
 const KEPT_SENT: usize = 4096;
 
@@ -173,7 +176,7 @@ impl<'a> Session<'a> {
                         }
                     }
                 }
-                frame = inbound.message() => match frame {
+                frame = inbound.message(), if self.outbox.len() < self.most_outstanding * 4 => match frame {
                     Ok(Some(frame)) => {
                         self.heard = Instant::now();
                         self.receive(frame);
@@ -197,7 +200,8 @@ impl<'a> Session<'a> {
             (Some(Control::Cancel(_)), _) => self.shared.executor.cancel(self.id, id),
             (Some(Control::Drain(drain)), _) => {
                 let after = drain.after.and_then(|after| after.try_into().ok());
-                self.leave_at = Some(Instant::now() + after.unwrap_or(Duration::ZERO));
+                let after: Duration = after.unwrap_or(Duration::ZERO);
+                self.leave_at = Some(Instant::now() + after.min(LONGEST_STAY));
             }
             (Some(Control::SecretChanged(_)), _) => self.classes.secret_changed(),
             (None, Some(params)) => self.operation(id, &frame.operation_type, params),
@@ -221,9 +225,9 @@ impl<'a> Session<'a> {
                 }
             }
             Ok((verb, Submitted::Answered(outcome))) => {
-                self.outbox.refusal(id, verb.as_str(), outcome);
+                self.outbox.answer(id, verb.as_str(), outcome);
             }
-            Err(error) => self.outbox.refusal(id, kind, Arc::new(Err(error))),
+            Err(error) => self.outbox.answer(id, kind, Arc::new(Err(error))),
         }
     }
 
@@ -306,10 +310,11 @@ impl<'a> Session<'a> {
         } else {
             return None;
         };
+        // The events last: an execution sends its own before it leaves the table.
         let idle = self.outbox.is_empty()
             && self.outstanding.is_empty()
-            && self.events.is_empty()
-            && !self.shared.executor.waits(self.id);
+            && !self.shared.executor.waits(self.id)
+            && self.events.is_empty();
         idle.then_some(wanted)
     }
 }
