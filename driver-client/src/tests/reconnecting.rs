@@ -1,0 +1,206 @@
+//! Streams break, brokers reject, and nothing is done twice or forgotten.
+
+use std::time::Duration;
+
+use broker_proto::v1::{self as wire, broker_side::Control};
+use tokio::time::Instant;
+
+use super::{
+    Running,
+    broker::{Brokers, provider_id, wire_duration},
+    connected,
+};
+use crate::{Code, RunError};
+
+fn result_id(resumed: &wire::Resumed) -> &str {
+    provider_id(resumed.result.as_ref().expect("it ended"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repeated_request_after_a_reconnect_is_not_executed_again() {
+    let (mut broker, running, mut peer) = connected().await;
+    peer.ask(1, "create", "m").await;
+    peer.executed(1).await;
+    peer.cut().await;
+
+    let mut peer = broker.welcome().await;
+    // It cannot know that its answer was read, so it says it once more.
+    assert_eq!(result_id(&peer.resumed().await), "id-m");
+    peer.ask(1, "create", "m").await;
+    assert_eq!(provider_id(&peer.result(1).await), "id-m");
+    assert_eq!(running.script.calls().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_runs_is_resumed_and_its_end_reported() {
+    let (mut broker, running, mut peer) = connected().await;
+    peer.ask_with(1, "create", "held-m", |params| params.request_id = "r".into()).await;
+    peer.accepted(1).await;
+    peer.cut().await;
+
+    let mut peer = broker.welcome().await;
+    let resumed = peer.resumed().await;
+    assert_eq!((resumed.verb.as_str(), resumed.machine_name.as_str()), ("create", "held-m"));
+    assert_eq!(resumed.class.as_ref().map(|class| class.name.as_str()), Some("small"));
+    assert_eq!((resumed.request_id.as_str(), resumed.result), ("r", None));
+    running.script.gate.add_permits(1);
+    assert_eq!(result_id(&peer.resumed().await), "id-held-m");
+    assert_eq!(running.script.calls().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_ended_meanwhile_is_reported_even_a_failure() {
+    let (mut broker, running, mut peer) = connected().await;
+    peer.ask(1, "create", "held-m").await;
+    peer.accepted(1).await;
+    peer.cut().await;
+    // Not welcomed yet, so there is nobody to tell.
+    let waiting = broker.dialled().await;
+    running.script.gate.add_permits(1);
+    while running.script.gate.available_permits() > 0 {
+        tokio::task::yield_now().await;
+    }
+    drop(waiting);
+    let mut peer = broker.welcome().await;
+    assert_eq!(result_id(&peer.resumed().await), "id-held-m");
+    // Told once: a second reconnect has it only because it may not have been read.
+    peer.ask(2, "create", "other").await;
+    assert_eq!(peer.executed(2).await.code, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_that_was_written_is_not_told_again() {
+    let (mut broker, _running, mut peer) = connected().await;
+    peer.ask(1, "create", "failing-m").await;
+    assert_eq!(peer.executed(1).await.code, Code::Unavailable as i32);
+    peer.cut().await;
+    let mut peer = broker.welcome().await;
+    // Nothing comes before the answer to this.
+    peer.ping(1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_answer_has_been_read_and_is_not_told_again() {
+    let (mut broker, _running, mut peer) = connected().await;
+    peer.ask(1, "create", "old").await;
+    peer.executed(1).await;
+    for sequence in 0..7 {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        peer.ping(sequence).await;
+    }
+    peer.ask(2, "create", "new").await;
+    peer.executed(2).await;
+    peer.cut().await;
+    let mut peer = broker.welcome().await;
+    assert_eq!(peer.resumed().await.machine_name, "new");
+    peer.ping(9).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_broker_is_given_up_and_dialled_again() {
+    let (mut broker, _running, peer) = connected().await;
+    let begin = Instant::now();
+    let mut next = broker.welcome().await;
+    assert!((30..46).contains(&begin.elapsed().as_secs()), "{:?}", begin.elapsed());
+    next.ping(1).await;
+    drop(peer);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broker_without_a_welcome_is_left_after_its_time() {
+    let mut brokers = Brokers::new(1);
+    let _running = Running::start(&brokers);
+    let mut broker = brokers.take();
+    let silent = broker.dialled().await;
+    let begin = Instant::now();
+    broker.welcome().await.ping(1).await;
+    assert!((10..12).contains(&begin.elapsed().as_secs()), "{:?}", begin.elapsed());
+    drop(silent);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_brokers_one_machine_one_execution() {
+    let mut brokers = Brokers::new(2);
+    let running = Running::start(&brokers);
+    let (mut one, mut other) = (brokers.take(), brokers.take());
+    let (mut one, mut other) = (one.welcome().await, other.welcome().await);
+    one.ask(1, "create", "held-m").await;
+    one.accepted(1).await;
+    other.ask(1, "create", "held-m").await;
+    other.accepted(1).await;
+    // The first broker does not want it any more, the second does.
+    one.cancel(1).await;
+    one.ping(1).await;
+    running.script.gate.add_permits(1);
+    assert_eq!(provider_id(&one.result(1).await), "id-held-m");
+    assert_eq!(provider_id(&other.result(1).await), "id-held-m");
+    assert_eq!(running.script.calls().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broker_that_dies_does_not_disturb_another() {
+    let mut brokers = Brokers::new(2);
+    let _running = Running::start(&brokers);
+    let (mut one, mut other) = (brokers.take(), brokers.take());
+    let (mut first, mut second) = (one.welcome().await, other.welcome().await);
+    first.ask(1, "create", "held-m").await;
+    first.accepted(1).await;
+    first.cut().await;
+    second.ask(1, "create", "m").await;
+    assert_eq!(second.executed(1).await.code, 0);
+    assert_eq!(one.welcome().await.resumed().await.machine_name, "held-m");
+}
+
+fn reject(retryable: bool, after: u64) -> Control {
+    Control::Reject(wire::Reject {
+        reason: wire::reject::Reason::Duplicate as i32,
+        message: "one is enough".into(),
+        retryable,
+        retry_after: Some(wire_duration(Duration::from_secs(after))),
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rejection_says_when_to_come_back() {
+    let mut brokers = Brokers::new(1);
+    let _running = Running::start(&brokers);
+    let mut broker = brokers.take();
+    broker.dialled().await.control(reject(true, 20)).await;
+    let begin = Instant::now();
+    broker.welcome().await.ping(1).await;
+    assert!(begin.elapsed() >= Duration::from_secs(20), "{:?}", begin.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_final_rejection_of_one_broker_leaves_the_other_and_of_all_ends_the_driver() {
+    let mut brokers = Brokers::new(2);
+    let running = Running::start(&brokers);
+    let (mut one, mut other) = (brokers.take(), brokers.take());
+    one.dialled().await.control(reject(false, 0)).await;
+    let mut peer = other.welcome().await;
+    peer.ask(1, "create", "m").await;
+    assert_eq!(peer.executed(1).await.code, 0);
+    peer.cut().await;
+    other.dialled().await.control(reject(false, 0)).await;
+    match running.ended().await {
+        Err(RunError::Rejected { address, reason, message }) => {
+            assert_eq!(address, "http://broker-1");
+            assert_eq!((reason.as_str(), message.as_str()), ("DUPLICATE", "one is enough"));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn handshakes_that_die_at_once_come_ever_more_slowly() {
+    let mut brokers = Brokers::new(1);
+    let _running = Running::start(&brokers);
+    let mut broker = brokers.take();
+    let begin = Instant::now();
+    for _ in 0..30 {
+        broker.welcome().await.cut().await;
+    }
+    // Without growth thirty delays of at most 250 ms would take less than 8 s. With it the mean is
+    // more than 180 s; that all draws together stay below 20 s does not happen.
+    assert!(begin.elapsed() > Duration::from_secs(20), "{:?}", begin.elapsed());
+}
