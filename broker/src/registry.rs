@@ -213,6 +213,15 @@ impl Registry {
         self.0.sessions.iter().map(|entry| entry.value().clone()).filter(mine).collect()
     }
 
+    /// Returns once no session is left that `concerns` us.
+    pub async fn left(&self, concerns: impl Fn(&SessionHandle) -> bool) {
+        let mut changes = self.changes();
+        while self.sessions().iter().any(&concerns) {
+            // The sender lives as long as the registry.
+            changes.changed().await.ok();
+        }
+    }
+
     /// Changes whenever a driver comes or goes.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.0.changed.subscribe()

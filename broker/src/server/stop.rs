@@ -12,8 +12,10 @@ use tokio::{
 use super::Broker;
 use crate::{children::leash, session::End};
 
-/// How long tasks that have nothing left to do may take to notice.
+/// How long those that have nothing left to do may take to go.
 const LAST_MOMENT: Duration = Duration::from_secs(2);
+/// The longest time between two drivers that move.
+const LONGEST_STEP: Duration = Duration::from_millis(100);
 
 impl Broker {
     /// Stops in order:
@@ -21,7 +23,8 @@ impl Broker {
     /// 1. Not ready, no new operations, no new drivers.
     /// 2. Drivers are told to move to another replica, not all at once.
     /// 3. Running operations finish, for at most `grace`.
-    /// 4. Sessions end; whoever still waits is told how far its operation got.
+    /// 4. Drivers that understood leave; the sessions of all others end, and whoever still waits is
+    ///    told how far its operation got.
     /// 5. Driver programs that we started are told to end, and made to if they don't.
     pub async fn stop(&self, grace: Duration) {
         let by = Instant::now() + grace;
@@ -30,13 +33,19 @@ impl Broker {
         self.drivers.closing.cancel();
         let sessions = self.registry.sessions();
         tracing::info!(drivers = sessions.len(), ?grace, "stopping");
-        let step = (grace / 2) / u32::try_from(sessions.len().max(1)).unwrap_or(u32::MAX);
+        let count = u32::try_from(sessions.len()).unwrap_or(u32::MAX);
+        let step = (grace / 2 / count.max(1)).min(LONGEST_STEP);
         for (turn, session) in (0u32..).zip(&sessions) {
             session.drain("the broker is stopping", step * turn);
         }
         if timeout_at(by, self.dispatcher.ledger().idle()).await.is_err() {
             let unfinished = self.dispatcher.ledger().running().len();
             tracing::warn!(unfinished, "the grace time is over before the operations were");
+        }
+        // A driver that leaves by itself knows that its last answers were read.
+        let moved = self.registry.left(|session| session.is_native());
+        if timeout_at(by.min(Instant::now() + step * count + LAST_MOMENT), moved).await.is_err() {
+            tracing::info!("not all drivers have left");
         }
         for session in self.registry.sessions() {
             session.end(End::ShutDown);
