@@ -82,7 +82,7 @@ impl Children {
         let number = tokens.number();
         let instance_id = format!("{}-child-{number}", hostname());
         let process = Process {
-            prefix: format!("[{} {number}] ", command.name()),
+            label: format!("{} {number}", command.name()),
             command,
             broker_address,
             instance_id,
@@ -94,7 +94,7 @@ impl Children {
 }
 
 async fn keep_running(process: Process, shutdown: CancellationToken) {
-    let driver = process.prefix.trim_end();
+    let driver = &*process.label;
     let mut backoff = Backoff::new(process.children.pace);
     while !shutdown.is_cancelled() {
         let started = Instant::now();

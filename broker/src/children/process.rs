@@ -27,7 +27,8 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) command: DriverCommand,
-    pub(super) prefix: String,
+    /// What people call it.
+    pub(super) label: String,
     pub(super) broker_address: String,
     pub(super) instance_id: String,
     pub(super) tokens: Tokens,
@@ -112,7 +113,8 @@ impl Process {
 
     fn pass_on(&self, from: impl AsyncRead + Send + Unpin + 'static) -> AbortOnDropHandle<()> {
         let output = self.children.output.clone();
-        AbortOnDropHandle::new(tokio::spawn(output.pass_on(self.prefix.clone(), from)))
+        let prefix = format!("[{}] ", self.label);
+        AbortOnDropHandle::new(tokio::spawn(output.pass_on(prefix, from)))
     }
 }
 

@@ -84,7 +84,7 @@ impl Supervised {
 
     async fn stop(self) -> String {
         self.shutdown.cancel();
-        tokio::time::timeout(GRACE * 3, self.task).await.expect("stops in time").unwrap();
+        tokio::time::timeout(GRACE * 10, self.task).await.expect("stops in time").unwrap();
         assert_eq!(format!("{:?}", self.tokens), "Tokens(0 live)");
         self.page.text()
     }
@@ -236,7 +236,7 @@ async fn a_program_that_is_not_there_is_named() {
     ] {
         let process = Process {
             command: DriverCommand::new(program, [""; 0]),
-            prefix: String::new(),
+            label: String::new(),
             broker_address: String::new(),
             instance_id: String::new(),
             tokens: Tokens::default(),
@@ -257,7 +257,7 @@ async fn the_reason_of_an_end_is_told() {
     ] {
         let process = Process {
             command: DriverCommand::new("sh", ["-c", script]),
-            prefix: String::new(),
+            label: String::new(),
             broker_address: String::new(),
             instance_id: String::new(),
             tokens: Tokens::default(),
