@@ -6,6 +6,7 @@
 
 mod controller;
 mod driver;
+pub mod process;
 
 use std::{future::ready, io, sync::Arc, time::Duration};
 

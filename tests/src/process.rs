@@ -1,0 +1,150 @@
+//! The real binaries as processes, to be killed.
+
+use std::{
+    io::{BufRead as _, BufReader},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{Arc, Mutex, OnceLock},
+    thread,
+    time::{Duration, Instant},
+};
+
+use tonic::transport::{Channel, Endpoint};
+
+/// How long anything here may take on a busy machine before a test gives up.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where a binary of this workspace is, built if need be: `cargo test -p broker-tests` alone would
+/// not have built the other crates' binaries.
+pub fn binary(name: &str) -> PathBuf {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| {
+        let packages = ["-p", "broker", "-p", "brokerctl", "-p", "sim-driver"];
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--bins"])
+            .args(packages)
+            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+            .status()
+            .expect("cargo runs");
+        assert!(built.success(), "the binaries must build");
+        let test = std::env::current_exe().expect("a test has a path");
+        // target/debug/deps/test → target/debug
+        test.parent().and_then(Path::parent).expect("tests are built below target").to_owned()
+    });
+    folder.join(name)
+}
+
+/// A process of ours. Dropping it kills it.
+pub struct Process {
+    child: Child,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Process {
+    /// Starts a program; what it prints can be waited for.
+    pub fn start(command: &mut Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?} does not start: {error}"));
+        let lines = Arc::<Mutex<Vec<String>>>::default();
+        let stdout = child.stdout.take().expect("piped");
+        let stderr = child.stderr.take().expect("piped");
+        collect(stdout, Arc::clone(&lines));
+        collect(stderr, Arc::clone(&lines));
+        Self { child, lines }
+    }
+
+    /// Waits for a line that `wanted` makes something of.
+    pub fn line<T>(&self, what: &str, wanted: impl Fn(&str) -> Option<T>) -> T {
+        let found = until(|| self.lines.lock().expect("no panic").iter().find_map(|l| wanted(l)));
+        found.unwrap_or_else(|| panic!("no line with {what} in:\n{}", self.output()))
+    }
+
+    pub fn output(&self) -> String {
+        self.lines.lock().expect("no panic").join("\n")
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// SIGKILL, and no word more.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("it is ours");
+        self.child.wait().expect("it is ours");
+    }
+
+    pub fn signal(&self, signal: &str) {
+        let sent = Command::new("kill").args([signal, &self.id().to_string()]).status();
+        assert!(sent.expect("kill runs").success());
+    }
+
+    /// Waits for its end; `None` if it does not come.
+    pub fn end(&mut self) -> Option<std::process::ExitStatus> {
+        until(|| self.child.try_wait().expect("it is ours"))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+fn collect(stream: impl std::io::Read + Send + 'static, lines: Arc<Mutex<Vec<String>>>) {
+    thread::spawn(move || {
+        for line in BufReader::new(stream).lines().map_while(Result::ok) {
+            lines.lock().expect("no panic").push(line);
+        }
+    });
+}
+
+/// Looks again and again until there is something, or patience is over.
+pub fn until<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        let found = look();
+        if found.is_some() || Instant::now() >= give_up {
+            return found;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A `machine-broker` process.
+pub struct BrokerProcess {
+    pub process: Process,
+    pub drivers: SocketAddr,
+    pub admin: SocketAddr,
+}
+
+impl BrokerProcess {
+    /// Starts `machine-broker ARGS` and waits until it listens.
+    pub fn start(args: &[&str]) -> Self {
+        let process = Process::start(Command::new(binary("machine-broker")).args(args));
+        let (drivers, admin) = process.line("the addresses", |line| {
+            let field = |name: &str| {
+                let (_, rest) = line.split_once(&format!(" {name}="))?;
+                rest.split_whitespace().next()?.parse().ok()
+            };
+            line.contains("listening").then(|| Some((field("drivers")?, field("admin")?)))?
+        });
+        Self { process, drivers, admin }
+    }
+
+    pub async fn channel(&self) -> Channel {
+        channel(self.drivers).await
+    }
+}
+
+/// A connection that comes up by itself whenever the broker does.
+pub async fn channel(address: SocketAddr) -> Channel {
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
+    endpoint.connect_timeout(Duration::from_secs(1)).connect_lazy()
+}
