@@ -12,9 +12,10 @@ use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     net::UnixStream,
     process::{Child, Command},
+    task::JoinSet,
     time::timeout,
 };
-use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use tokio_util::sync::CancellationToken;
 
 use super::{Children, DriverCommand, Tokens, leash::Report};
 
@@ -65,10 +66,12 @@ impl Process {
             Ok(started) => started,
             Err(error) => return End::NotStarted(format!("the leash cannot be started: {error}")),
         };
-        let output = [
-            leash.stdout.take().map(|stdout| self.pass_on(stdout)),
-            leash.stderr.take().map(|stderr| self.pass_on(stderr)),
-        ];
+        // Dropping it ends whatever is still reading.
+        let mut output = JoinSet::new();
+        if let (Some(stdout), Some(stderr)) = (leash.stdout.take(), leash.stderr.take()) {
+            output.spawn(self.pass_on(stdout));
+            output.spawn(self.pass_on(stderr));
+        }
         tokio::select! {
             _ = leash.wait() => {}
             () = shutdown.cancelled() => {
@@ -82,12 +85,7 @@ impl Process {
         }
         let end = conclude(&mut socket).await;
         // Something that left the process group may still hold the other end, so not for ever.
-        let last_words = async {
-            for task in output.into_iter().flatten() {
-                task.await.ok();
-            }
-        };
-        timeout(LAST_WORDS, last_words).await.ok();
+        timeout(LAST_WORDS, output.join_all()).await.ok();
         end
     }
 
@@ -111,10 +109,11 @@ impl Process {
         Ok((leash, ours))
     }
 
-    fn pass_on(&self, from: impl AsyncRead + Send + Unpin + 'static) -> AbortOnDropHandle<()> {
-        let output = self.children.output.clone();
-        let prefix = format!("[{}] ", self.label);
-        AbortOnDropHandle::new(tokio::spawn(output.pass_on(prefix, from)))
+    fn pass_on(
+        &self,
+        from: impl AsyncRead + Send + Unpin + 'static,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        self.children.output.clone().pass_on(format!("[{}] ", self.label), from)
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
-use tokio::time::sleep;
+use tokio::{task::JoinSet, time::sleep};
 
 use super::{output::tests::Page, *};
 
@@ -59,7 +59,7 @@ struct Supervised {
     page: Page,
     tokens: Tokens,
     shutdown: CancellationToken,
-    task: tokio::task::JoinHandle<()>,
+    task: JoinSet<()>,
 }
 
 impl Supervised {
@@ -73,7 +73,8 @@ impl Supervised {
     fn command(folder: TempDir, command: DriverCommand) -> Self {
         let (page, tokens) = (Page::default(), Tokens::default());
         let shutdown = CancellationToken::new();
-        let task = tokio::spawn(children(&page).supervise(
+        let mut task = JoinSet::new();
+        task.spawn(children(&page).supervise(
             command,
             "127.0.0.1:5000".to_owned(),
             tokens.clone(),
@@ -84,7 +85,7 @@ impl Supervised {
 
     async fn stop(self) -> String {
         self.shutdown.cancel();
-        tokio::time::timeout(GRACE * 10, self.task).await.expect("stops in time").unwrap();
+        tokio::time::timeout(GRACE * 10, self.task.join_all()).await.expect("stops in time");
         assert_eq!(format!("{:?}", self.tokens), "Tokens(0 live)");
         self.page.text()
     }

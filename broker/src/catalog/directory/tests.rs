@@ -1,7 +1,10 @@
 use std::{os::unix::fs::symlink, time::Duration};
 
 use tempfile::TempDir;
-use tokio::time::{Instant, sleep};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
@@ -308,14 +311,15 @@ metadata: {name: other}
 struct Watched {
     catalog: Arc<Directory>,
     shutdown: CancellationToken,
-    task: tokio::task::JoinHandle<()>,
+    task: JoinSet<()>,
 }
 
 impl Watched {
     fn start(folder: &Path) -> Self {
         let catalog = Directory::open(folder).unwrap();
         let shutdown = CancellationToken::new();
-        let task = tokio::spawn(catalog.clone().watch(shutdown.clone()));
+        let mut task = JoinSet::new();
+        task.spawn(catalog.clone().watch(shutdown.clone()));
         Self { catalog, shutdown, task }
     }
 
@@ -329,7 +333,7 @@ impl Watched {
 
     async fn stop(self) {
         self.shutdown.cancel();
-        tokio::time::timeout(Duration::from_secs(5), self.task).await.unwrap().unwrap();
+        tokio::time::timeout(Duration::from_secs(5), self.task.join_all()).await.unwrap();
     }
 }
 
