@@ -29,6 +29,7 @@ mod operation;
 mod operations;
 mod run;
 mod secret;
+pub mod testing;
 #[cfg(test)]
 mod tests;
 mod verb;

@@ -9,7 +9,7 @@ mod reconnecting;
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use self::{
     broker::{Broker, Brokers, Peer},
@@ -21,7 +21,7 @@ use crate::{CancellationToken, Config, Kind, RunError, run};
 struct Running {
     script: Arc<Scripted>,
     shutdown: CancellationToken,
-    task: JoinHandle<Result<(), RunError>>,
+    task: JoinSet<Result<(), RunError>>,
 }
 
 impl Running {
@@ -44,13 +44,14 @@ impl Running {
         };
         change(&mut config);
         let script = Arc::new(Scripted::default());
-        let task = tokio::spawn(run(config, driver::Shared(script.clone())));
+        let mut task = JoinSet::new();
+        task.spawn(run(config, driver::Shared(script.clone())));
         Self { script, shutdown, task }
     }
 
     /// Waits for `run` to return.
-    async fn ended(self) -> Result<(), RunError> {
-        self.task.await.expect("run does not panic")
+    async fn ended(mut self) -> Result<(), RunError> {
+        self.task.join_next().await.expect("there is one").expect("run does not panic")
     }
 }
 

@@ -19,9 +19,10 @@ use broker_proto::v1::{
 use hyper_util::rt::TokioIo;
 use tokio::{
     io::DuplexStream,
-    sync::mpsc::{self, UnboundedReceiver, UnboundedSender},
+    sync::mpsc::{self, Receiver, Sender},
+    task::JoinSet,
 };
-use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::{
     Request, Response, Status, Streaming,
     transport::{Channel, Server},
@@ -33,13 +34,17 @@ use crate::{Dial, async_trait, dial::endpoint};
 /// The brokers of a test, each with an address `http://broker-N`.
 pub(super) struct Brokers {
     brokers: Vec<Broker>,
-    pipes: HashMap<String, UnboundedSender<io::Result<DuplexStream>>>,
+    pipes: HashMap<String, Sender<io::Result<DuplexStream>>>,
+    servers: Arc<Servers>,
 }
+
+/// Ends the brokers when the test is over.
+type Servers = JoinSet<Result<(), tonic::transport::Error>>;
 
 /// One broker; sessions come out of it as they are dialled.
 pub(super) struct Broker {
     pub(super) shelf: Arc<Shelf>,
-    sessions: UnboundedReceiver<Peer>,
+    sessions: Receiver<Peer>,
 }
 
 /// What lookups find, and how they were asked.
@@ -62,28 +67,33 @@ pub(super) struct Peer {
 
 struct Service {
     shelf: Arc<Shelf>,
-    sessions: UnboundedSender<Peer>,
+    sessions: Sender<Peer>,
 }
 
-struct Pipes(HashMap<String, UnboundedSender<io::Result<DuplexStream>>>);
+struct Pipes {
+    pipes: HashMap<String, Sender<io::Result<DuplexStream>>>,
+    /// A driver's dialler outlives `Brokers` in most tests.
+    _servers: Arc<Servers>,
+}
 
 impl Brokers {
     pub(super) fn new(count: usize) -> Self {
         let mut brokers = Vec::new();
         let mut pipes = HashMap::new();
+        let mut servers = JoinSet::new();
         for number in 0..count {
             let shelf = Arc::new(Shelf::default());
-            let (sender, sessions) = mpsc::unbounded_channel();
-            let (dial, incoming) = mpsc::unbounded_channel();
+            let (sender, sessions) = mpsc::channel(64);
+            let (dial, incoming) = mpsc::channel(64);
             let service = Service { shelf: shelf.clone(), sessions: sender };
             let server = Server::builder()
                 .add_service(DriversServer::new(service))
-                .serve_with_incoming(UnboundedReceiverStream::new(incoming));
-            tokio::spawn(server);
+                .serve_with_incoming(ReceiverStream::new(incoming));
+            servers.spawn(server);
             pipes.insert(format!("http://broker-{number}"), dial);
             brokers.push(Broker { shelf, sessions });
         }
-        Self { brokers, pipes }
+        Self { brokers, pipes, servers: Arc::new(servers) }
     }
 
     pub(super) fn take(&mut self) -> Broker {
@@ -97,7 +107,7 @@ impl Brokers {
     }
 
     pub(super) fn dial(&self) -> Arc<dyn Dial> {
-        Arc::new(Pipes(self.pipes.clone()))
+        Arc::new(Pipes { pipes: self.pipes.clone(), _servers: self.servers.clone() })
     }
 }
 
@@ -105,7 +115,7 @@ impl Brokers {
 impl Dial for Pipes {
     async fn dial(&self, address: &str) -> Result<Channel, tonic::transport::Error> {
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
-        self.0[address].send(Ok(theirs)).ok();
+        self.pipes[address].send(Ok(theirs)).await.ok();
         let mut ours = Some(TokioIo::new(ours));
         let connector = service_fn(move |_| {
             std::future::ready(ours.take().ok_or_else(|| io::Error::other("used up")))
@@ -264,7 +274,7 @@ impl Drivers for Service {
         };
         let (outbound, frames) = mpsc::channel(64);
         let peer = Peer { registration, inbound, outbound };
-        self.sessions.send(peer).map_err(|_| Status::unavailable("the test is over"))?;
+        self.sessions.send(peer).await.map_err(|_| Status::unavailable("the test is over"))?;
         Ok(Response::new(ReceiverStream::new(frames)))
     }
 

@@ -196,7 +196,7 @@ mod tests {
         Cloud::open(folder.path()).unwrap().put(&vm).unwrap();
 
         let cloud = Cloud::open(folder.path()).unwrap();
-        assert_eq!(cloud.list(&owner("small")).unwrap(), [vm.clone()]);
+        assert_eq!(cloud.list(&owner("small")).unwrap().as_slice(), std::slice::from_ref(&vm));
         assert_eq!(cloud.list(&owner("large")).unwrap(), []);
         cloud.remove(&vm).unwrap();
         cloud.remove(&vm).unwrap();

@@ -198,3 +198,6 @@ fn absent(op: &Operation) -> Error {
 fn cancelled() -> Error {
     Error::cancelled("stopped, as nobody waits for it any more")
 }
+
+#[cfg(test)]
+mod tests;
