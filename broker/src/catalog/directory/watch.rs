@@ -32,10 +32,18 @@ impl Directory {
         let nudge = Arc::new(Notify::new());
         let mut watcher = None;
         let mut notified = true;
+        let mut complained = false;
         loop {
             // Watched first and read then, so that no change falls between the two.
             if watcher.is_none() {
-                watcher = self.clone().start(nudge.clone()).await;
+                match self.clone().start(nudge.clone()).await {
+                    Ok(started) => watcher = Some(started),
+                    Err(error) if !complained => {
+                        warn!(%error, every = ?RESCAN_BLIND, "no file notification; looking regularly");
+                        complained = true;
+                    }
+                    Err(_) => {}
+                }
             }
             if self.clone().reload_aside().await {
                 info!(folder = %self.root.display(), "catalog reloaded");
@@ -56,20 +64,10 @@ impl Directory {
         }
     }
 
-    async fn start(self: Arc<Self>, nudge: Arc<Notify>) -> Option<RecommendedWatcher> {
+    async fn start(self: Arc<Self>, nudge: Arc<Notify>) -> notify::Result<RecommendedWatcher> {
         // Walks through the folder, so it is not for this thread.
         let started = spawn_blocking(move || start(&self.root, nudge)).await;
-        match started {
-            Ok(Ok(watcher)) => Some(watcher),
-            Ok(Err(error)) => {
-                warn!(%error, every = ?RESCAN_BLIND, "no file notification; looking regularly");
-                None
-            }
-            Err(error) => {
-                error!(%error, "starting the watch of the catalog failed");
-                None
-            }
-        }
+        started.unwrap_or_else(|panic| Err(notify::Error::generic(&panic.to_string())))
     }
 
     async fn reload_aside(self: Arc<Self>) -> bool {
