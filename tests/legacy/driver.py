@@ -13,11 +13,11 @@ import argparse
 import base64
 import importlib
 import json
+import logging
 import os
 import pathlib
 import queue
 import signal
-import sys
 import threading
 import time
 import uuid
@@ -27,9 +27,7 @@ import grpc
 CALL_TIMEOUT = 1.0  # seconds, for a class or a secret
 STOP_GRACE = 10  # seconds for the broker to end the stream after our "unregister"
 
-
-def log(text):
-    print(text, file=sys.stderr, flush=True)
+log = logging.getLogger("driver").info
 
 
 class Cloud:
@@ -206,6 +204,7 @@ def main():
     parser.add_argument("--version", default="v1alpha1")
     parser.add_argument("--retry", type=float, default=5.0, help="seconds between two dials")
     args = parser.parse_args()
+    logging.basicConfig(format="%(message)s", level=logging.INFO)
     driver = Driver(
         args.broker,
         Cloud(args.cloud),

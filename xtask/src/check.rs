@@ -25,9 +25,9 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let deny = cargo_deny()?;
     // The graphs of who uses a crate fill screens, for duplicates that are none of our doing.
     let check = ["check", "--hide-inclusion-graph"];
-    shell::run(deny_command(&deny).args(check).args(["licenses", "bans", "sources"]))?;
+    shell::run(Command::new(&deny).args(check).args(["licenses", "bans", "sources"]))?;
     if advisories_are_reachable(&deny)? {
-        shell::run(deny_command(&deny).args(check).arg("advisories"))?;
+        shell::run(Command::new(&deny).args(check).arg("advisories"))?;
     }
     Ok(())
 }
@@ -36,17 +36,11 @@ pub(crate) fn run() -> anyhow::Result<()> {
 /// ours is wrong then, but nobody may believe that it was checked.
 fn advisories_are_reachable(deny: &Path) -> anyhow::Result<bool> {
     let fetch =
-        deny_command(deny).args(["fetch", "db"]).output().context("cannot run cargo-deny")?;
+        Command::new(deny).args(["fetch", "db"]).output().context("cannot run cargo-deny")?;
     if !fetch.status.success() {
         eprintln!("NOT CHECKED: advisories, because their database cannot be fetched from here");
     }
     Ok(fetch.status.success())
-}
-
-fn deny_command(deny: &Path) -> Command {
-    let mut command = Command::new(deny);
-    command.current_dir(shell::root());
-    command
 }
 
 /// Where cargo-deny is, built if this is the first time.

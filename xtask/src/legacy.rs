@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use crate::shell::{self, cargo};
 
 pub(crate) fn run() -> anyhow::Result<()> {
-    let tests = shell::root().join("tests/legacy");
+    let tests = Path::new("tests/legacy");
     let python = python(&tests.join("requirements.txt"))?;
 
     shell::run(cargo().args(["build", "--package", "broker", "--package", "brokerctl"]))?;

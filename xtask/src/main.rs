@@ -3,7 +3,7 @@
 //! None of them needs a tool installed by hand: what is missing they fetch, in a pinned version,
 //! into a cache outside the checkout.
 
-use std::process::ExitCode;
+use std::{env, process::ExitCode};
 
 use clap::Parser;
 
@@ -21,16 +21,21 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    let done = match Verb::parse() {
-        Verb::Check => check::run(),
-        Verb::Legacy => legacy::run(),
-    };
-    match done {
+    match run(Verb::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Not by returning it: a backtrace of ours would bury what the failed program said.
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+fn run(verb: Verb) -> anyhow::Result<()> {
+    // From here on paths are those of the checkout, wherever in it the verb was typed.
+    env::set_current_dir(shell::root()?)?;
+    match verb {
+        Verb::Check => check::run(),
+        Verb::Legacy => legacy::run(),
     }
 }

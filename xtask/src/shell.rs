@@ -9,8 +9,13 @@ use std::{
 use anyhow::{Context, ensure};
 
 /// The checkout's root.
-pub(crate) fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the root")
+///
+/// Asked when we run, not when we are compiled: two checkouts that share a target folder share this
+/// program as well.
+pub(crate) fn root() -> anyhow::Result<PathBuf> {
+    let xtask = env::var_os("CARGO_MANIFEST_DIR").context("not started by `cargo xtask`")?;
+    let root = Path::new(&xtask).parent().context("xtask does not lie in a checkout")?;
+    Ok(root.to_owned())
 }
 
 /// A folder outside the checkout for what is fetched once and kept.
@@ -22,11 +27,9 @@ pub(crate) fn cache() -> anyhow::Result<PathBuf> {
     Ok(base.join("machine-broker"))
 }
 
-/// The cargo that runs us, in the checkout's root.
+/// The cargo that runs us.
 pub(crate) fn cargo() -> Command {
-    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(root());
-    cargo
+    Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
 /// Shows the command, runs it and fails if it does.
