@@ -188,7 +188,8 @@ impl Options {
 fn read_file(path: &Path) -> anyhow::Result<Options> {
     let text = fs::read_to_string(path)
         .with_context(|| format!("cannot read the configuration {}", path.display()))?;
-    serde_saphyr::from_str(&text).with_context(|| format!("in the configuration {}", path.display()))
+    serde_saphyr::from_str(&text)
+        .with_context(|| format!("in the configuration {}", path.display()))
 }
 
 /// Where machine classes and secrets come from.

@@ -61,11 +61,7 @@ impl Dispatcher {
     }
 
     /// Executes what a caller asks, within its `timeout` or the verb's default.
-    pub async fn execute(
-        &self,
-        ask: Ask,
-        timeout: Option<Duration>,
-    ) -> Result<Answered, Error> {
+    pub async fn execute(&self, ask: Ask, timeout: Option<Duration>) -> Result<Answered, Error> {
         let timeout = timeout.unwrap_or_else(|| default_timeout(ask.verb)).min(LONGEST);
         let deadline = Instant::now() + timeout;
         let mut attempts = 0;

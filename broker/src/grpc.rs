@@ -11,8 +11,7 @@ mod timeout;
 use std::sync::Arc;
 
 use broker_proto::v1::{
-    drivers_server::DriversServer, machines_server::MachinesServer,
-    registry_server::RegistryServer,
+    drivers_server::DriversServer, machines_server::MachinesServer, registry_server::RegistryServer,
 };
 use tonic::service::Routes;
 use tonic_health::server::HealthReporter;

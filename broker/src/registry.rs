@@ -121,9 +121,9 @@ impl Registry {
         for key in &info.keys {
             let exclusive = self.0.seating.policy(key) == Policy::Exclusive;
             let mut seats = self.0.groups.entry(key.clone()).or_default();
-            let rival = seats.iter().find(|seat| {
-                exclusive || seat.session.info().instance.id == info.instance.id
-            });
+            let rival = seats
+                .iter()
+                .find(|seat| exclusive || seat.session.info().instance.id == info.instance.id);
             if let Some(rival) = rival.map(|seat| seat.session.clone()) {
                 drop(seats);
                 self.unseat(info.id, &info.keys);

@@ -7,7 +7,10 @@ use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use futures::Stream;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    task::JoinSet,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::transport::Server;
 use tower::util::MapRequestLayer;
@@ -180,12 +183,12 @@ pub async fn run(
     let Listeners { drivers, admin } = Listeners::open(plan.listen, plan.admin).await?;
     let (drivers_at, admin_at) = (drivers.local_addr()?, admin.local_addr()?);
 
-    let admin_stop = broker.stopped.clone().cancelled_owned();
+    let mut servers = JoinSet::new();
     let web = axum::serve(admin, web::router(broker.readiness.clone()))
-        .with_graceful_shutdown(admin_stop);
-    let mut web = tokio::spawn(async move { web.await.context("the admin server failed") });
+        .with_graceful_shutdown(broker.stopped.clone().cancelled_owned());
+    servers.spawn(async move { web.await.context("the admin server failed") });
     let serving = broker.clone();
-    let mut grpc = tokio::spawn(async move { serving.serve(listen::connections(drivers)).await });
+    servers.spawn(async move { serving.serve(listen::connections(drivers)).await });
 
     tracing::info!(drivers = %drivers_at, admin = %admin_at, "listening");
     for command in plan.driver_commands {
@@ -195,12 +198,10 @@ pub async fn run(
 
     tokio::select! {
         () = stop => {}
-        ended = &mut grpc => ended??,
-        ended = &mut web => ended??,
+        Some(ended) = servers.join_next() => ended??,
     }
     broker.stop(plan.grace).await;
-    stop::end_of_task("gRPC server", grpc).await;
-    stop::end_of_task("admin server", web).await;
+    stop::end_of(servers).await;
     tracing::info!("stopped");
     Ok(())
 }

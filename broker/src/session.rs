@@ -132,7 +132,7 @@ impl Session {
                         None => {}
                         Some(Notice::Left) => return End::Left,
                         Some(Notice::Draining) => self.handle.note_draining("the driver drains"),
-                        Some(Notice::Resumed(operation)) => resumed(operation),
+                        Some(Notice::Resumed(operation)) => resumed(*operation),
                         Some(Notice::Pong { sequence, round_trip }) => {
                             self.handle.note_round_trip(round_trip);
                             self.prove(sequence);

@@ -45,14 +45,10 @@ pub(super) async fn run(args: Args) -> anyhow::Result<()> {
         .context("cannot make a folder for the sim cloud")?;
     let this = env::current_exe().context("cannot find this program")?;
     let sim = ["sim-driver".as_ref(), "--cloud".as_ref(), cloud.path().as_os_str()];
-    let sim = DriverCommand::new(this, sim);
+    let sim = DriverCommand::new(this, sim).named("sim");
     let broker = Broker::new(Admission::default(), Seating::default(), catalog);
-    let plan = Plan {
-        listen: args.listen,
-        admin: args.admin,
-        driver_commands: vec![sim],
-        grace: GRACE,
-    };
+    let plan =
+        Plan { listen: args.listen, admin: args.admin, driver_commands: vec![sim], grace: GRACE };
     server::run(broker, plan, stop, banner).await
 }
 

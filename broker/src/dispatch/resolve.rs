@@ -100,11 +100,11 @@ impl Ask {
             return Err(unknown_class(id, registry));
         };
         let given = (!self.class.provider.is_empty()).then(|| Arc::from(&*self.class.provider));
-        if let (Some(given), Some(own)) = (&given, &class.provider) {
-            if given != own {
-                let problem = format!("the class is for provider {own:?}, not {given:?}");
-                return Err(Error::invalid("class.provider", problem));
-            }
+        if let (Some(given), Some(own)) = (&given, &class.provider)
+            && given != own
+        {
+            let problem = format!("the class is for provider {own:?}, not {given:?}");
+            return Err(Error::invalid("class.provider", problem));
         }
         let key = registry.key_for(DriverKey {
             api_version: id.api_version,

@@ -75,8 +75,13 @@ impl drivers_server::Drivers for Drivers {
         self.authenticate(&request)?;
         let peer = peer(&request)?;
         let (outbound, frames) = mpsc::channel(OUTBOUND);
-        let span = tracing::info_span!("session", driver = tracing::field::Empty, id = tracing::field::Empty);
-        self.sessions.spawn(self.clone().serve(request.into_inner(), outbound, peer).instrument(span));
+        let span = tracing::info_span!(
+            "session",
+            driver = tracing::field::Empty,
+            id = tracing::field::Empty
+        );
+        self.sessions
+            .spawn(self.clone().serve(request.into_inner(), outbound, peer).instrument(span));
         Ok(Response::new(Box::pin(ReceiverStream::new(frames))))
     }
 
@@ -243,7 +248,11 @@ impl Drivers {
     }
 
     /// What the asking driver registered. The token is there for a native driver.
-    fn asking(&self, token: String, peer: &Peer) -> Result<(Option<Token>, Vec<DriverKey>), Status> {
+    fn asking(
+        &self,
+        token: String,
+        peer: &Peer,
+    ) -> Result<(Option<Token>, Vec<DriverKey>), Status> {
         let token = (!token.is_empty()).then(|| Token::from(token));
         let sessions = self.registry.asking(token.as_ref(), peer.connection);
         if sessions.is_empty() {

@@ -70,7 +70,11 @@ impl Machines {
             Some(Operation::Delete(request)) => (Verb::Delete, request),
             Some(Operation::GetStatus(request)) => (Verb::GetStatus, request),
             Some(Operation::List(request)) => {
-                return self.execute(Ask::list(request), timeout).await.map(list).map(Outcome::List);
+                return self
+                    .execute(Ask::list(request), timeout)
+                    .await
+                    .map(list)
+                    .map(Outcome::List);
             }
             Some(Operation::GetVolumeIds(request)) => {
                 let payload = self.execute(Ask::volume_ids(request), timeout).await;
@@ -157,13 +161,14 @@ fn positive(timeout: prost_types::Duration) -> Result<Duration, Status> {
 
 fn to_message(status: Status) -> tonic_types::Status {
     // The details of a status are an encoded google.rpc.Status.
-    prost::Message::decode(status.details()).ok().filter(|_| !status.details().is_empty()).unwrap_or(
-        tonic_types::Status {
+    prost::Message::decode(status.details())
+        .ok()
+        .filter(|_| !status.details().is_empty())
+        .unwrap_or(tonic_types::Status {
             code: status.code().into(),
             message: status.message().to_owned(),
             details: Vec::new(),
-        },
-    )
+        })
 }
 
 fn machine(payload: Payload) -> v1::MachineResponse {

@@ -237,9 +237,8 @@ impl Ledger {
             return;
         };
         let class = resumed.class.unwrap_or_default();
-        let serves = |key: &DriverKey| {
-            *key.api_version == class.api_version && *key.kind == class.kind
-        };
+        let serves =
+            |key: &DriverKey| *key.api_version == class.api_version && *key.kind == class.kind;
         if !driver.keys.iter().any(serves) {
             // A driver has no say about machines of kinds that are not its own.
             return;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio::{
     signal::unix::{SignalKind, signal as on},
-    task::JoinHandle,
+    task::JoinSet,
     time::{Instant, timeout, timeout_at},
 };
 
@@ -62,17 +62,20 @@ impl Broker {
     }
 }
 
-/// Waits a moment for a server that was told to stop. One that waits for a peer that never finishes
-/// is left behind: the process ends anyway.
-pub(super) async fn end_of_task(name: &str, mut task: JoinHandle<anyhow::Result<()>>) {
-    match timeout(LAST_MOMENT, &mut task).await {
-        Ok(Ok(Ok(()))) => {}
-        Ok(Ok(Err(error))) => tracing::warn!("{name}: {error:#}"),
-        Ok(Err(panic)) => tracing::error!("{name}: {panic}"),
-        Err(_) => {
-            tracing::debug!("{name}: a peer keeps its connection open");
-            task.abort();
+/// Waits a moment for servers that were told to stop. One that waits for a peer that never finishes is
+/// ended, so that the process ends on time.
+pub(super) async fn end_of(mut servers: JoinSet<anyhow::Result<()>>) {
+    let all = async {
+        while let Some(ended) = servers.join_next().await {
+            match ended {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::warn!("{error:#}"),
+                Err(panic) => tracing::error!("{panic}"),
+            }
         }
+    };
+    if timeout(LAST_MOMENT, all).await.is_err() {
+        tracing::debug!("a peer keeps its connection open");
     }
 }
 

@@ -91,6 +91,7 @@ pub enum Refused {
     Gone,
 }
 
+#[expect(clippy::large_enum_variant, reason = "nearly all are of the large one")]
 pub(super) enum Command {
     Submit(Call<Admitted>),
     Probe(oneshot::Sender<()>),

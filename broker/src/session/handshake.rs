@@ -127,10 +127,7 @@ fn native(registration: v1::Registration) -> Result<Hello, Rejection> {
     Ok(Hello {
         name: registration.name,
         keys,
-        instance: Instance {
-            id: hello.instance_id.into(),
-            boot: Some(hello.boot_id.into()),
-        },
+        instance: Instance { id: hello.instance_id.into(), boot: Some(hello.boot_id.into()) },
         version: hello.driver_version,
         protocol: PROTOCOL,
         verbs,

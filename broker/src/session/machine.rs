@@ -22,9 +22,7 @@ use std::{
     time::Duration,
 };
 
-use broker_proto::v1::{
-    self, BrokerSide, DriverSide, broker_side::Control, driver_side::Response,
-};
+use broker_proto::v1::{self, BrokerSide, DriverSide, broker_side::Control, driver_side::Response};
 use tokio::time::Instant;
 
 use self::answers::Reply;
@@ -62,7 +60,7 @@ pub enum Notice {
     /// It left in good order.
     Left,
     /// An operation from an earlier stream still runs, or ended.
-    Resumed(v1::Resumed),
+    Resumed(Box<v1::Resumed>),
     Pong {
         sequence: u64,
         round_trip: Option<Duration>,
@@ -178,7 +176,7 @@ impl<T: Ticket> Machine<T> {
         match frame.response {
             Some(Response::Pong(pong)) if self.terms.native => return Some(self.pong(pong, now)),
             Some(Response::Resumed(resumed)) if self.terms.native => {
-                return Some(Notice::Resumed(resumed));
+                return Some(Notice::Resumed(Box::new(resumed)));
             }
             Some(Response::Drain(_)) if self.terms.native => {
                 self.drain();
@@ -266,7 +264,8 @@ impl<T: Ticket> Machine<T> {
         let id = self.free_id();
         let mut params = call.params;
         let state = if self.terms.native {
-            params.time_left = prost_types::Duration::try_from(call.deadline.saturating_duration_since(now)).ok();
+            params.time_left =
+                prost_types::Duration::try_from(call.deadline.saturating_duration_since(now)).ok();
             self.unaccepted.push_back((id, now));
             call.ticket.sent();
             SlotState::Sent
@@ -365,7 +364,8 @@ impl<T: Ticket> Machine<T> {
             Some(answer) => {
                 let slot = self.slots.remove(&id).expect("looked up above");
                 // Refused before it started, as by a driver that has just begun to drain.
-                if slot.state == SlotState::Sent && answer.code == crate::operation::Code::UNAVAILABLE
+                if slot.state == SlotState::Sent
+                    && answer.code == crate::operation::Code::UNAVAILABLE
                 {
                     slot.ticket.refused();
                 } else {
