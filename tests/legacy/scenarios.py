@@ -90,17 +90,19 @@ def an_edited_class_comes_with_another_revision(world):
     world.start_driver()
     world.wait_for_drivers(KIND)
     world.create("before")
+    (before,) = world.cloud.machines()
     world.write_class("test-aws", KIND, secret="test-secret", machine_type="large")
 
-    numbers = iter(range(1000))
-
+    # A create on its way while the broker reads the edit may come with the old revision and find
+    # the new class: that is as good. In the end both are new.
     def made_with_the_edit():
-        world.create(f"after-{next(numbers)}")
-        return any(vm["machineType"] == "large" for vm in world.cloud.machines())
+        world.create(f"after-{len(world.cloud.machines())}")
+        return any(
+            vm["machineType"] == "large" and vm["revision"] != before["revision"]
+            for vm in world.cloud.machines()
+        )
 
     wait_until("a machine is made with the edited class", made_with_the_edit)
-    revisions = {vm["machineType"]: vm["revision"] for vm in world.cloud.machines()}
-    assert revisions["small"] != revisions["large"], revisions
 
 
 def a_driver_comes_back_by_itself_after_the_broker_was_killed(world):
