@@ -50,19 +50,19 @@ impl Class {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LookupError {
     /// The broker does not know it.
-    #[error("{0} was not found")]
+    #[error("{0}")]
     NotFound(String),
     /// The broker does not give it to this driver.
-    #[error("the broker denies it: {0}")]
+    #[error("{0}")]
     Denied(String),
     /// The class refers to no secret.
-    #[error("class {0} refers to no secret")]
+    #[error("{0} refers to no secret")]
     NoSecret(String),
     /// It is not what it should be.
-    #[error("cannot read it: {0}")]
+    #[error("{0}")]
     Malformed(String),
     /// No broker answered in time: a retry may help.
-    #[error("no broker answered in time: {0}")]
+    #[error("{0}")]
     Unavailable(String),
 }
 
@@ -76,7 +76,7 @@ impl From<LookupError> for error::Error {
             LookupError::Malformed(_) => error::Code::InvalidArgument,
             LookupError::Unavailable(_) => error::Code::Unavailable,
         };
-        Self::new(code, format!("class or secret: {error}"))
+        Self::new(code, error.to_string())
     }
 }
 
@@ -157,7 +157,7 @@ impl Classes {
         let cell = self.classes.cell(&query.class, query.revision);
         let fetch = cell.get_or_try_init(|| async {
             let reply = self
-                .ask(deadline, |Link { mut client, session_token }| async move {
+                .ask("class", deadline, |Link { mut client, session_token }| async move {
                     let (name, revision) = (query.wire_name.clone(), query.revision);
                     let meta = wire::MachineClassMeta { name, revision, session_token };
                     client.get_machine_class(meta).await.map(tonic::Response::into_inner)
@@ -180,7 +180,7 @@ impl Classes {
         let cell = self.secrets.cell(&query.class, query.secret_revision);
         let fetch = cell.get_or_try_init(|| async {
             let reply = self
-                .ask(deadline, |Link { mut client, session_token }| async move {
+                .ask("secret", deadline, |Link { mut client, session_token }| async move {
                     let class = Some(query.class.to_wire());
                     let revision = query.secret_revision;
                     let meta =
@@ -196,6 +196,7 @@ impl Classes {
     /// Asks over the current session, or the next, until there is an answer.
     async fn ask<T, F>(
         &self,
+        what: &str,
         deadline: Instant,
         question: impl Fn(Link) -> F,
     ) -> Result<T, LookupError>
@@ -203,7 +204,7 @@ impl Classes {
         F: Future<Output = Result<T, Status>>,
     {
         let mut links = self.link.subscribe();
-        let mut last = "there is no session".to_owned();
+        let mut last = format!("{what}: there is no session");
         loop {
             let Some(link) = next_link(&mut links, deadline).await else {
                 return Err(LookupError::Unavailable(last));
@@ -213,12 +214,12 @@ impl Classes {
                 Ok(Err(status)) => {
                     // A refusal that crossed a reconnect is about the old session's token.
                     let stale = links.has_changed().unwrap_or(false);
-                    if let Some(error) = definite(&status).filter(|_| !stale) {
+                    if let Some(error) = definite(what, &status).filter(|_| !stale) {
                         return Err(error);
                     }
-                    last = status.message().to_owned();
+                    last = format!("{what}: {}", status.message());
                 }
-                Err(_) => last = format!("no answer within {ATTEMPT:?}"),
+                Err(_) => last = format!("{what}: no answer within {ATTEMPT:?}"),
             }
             if Instant::now() + PAUSE >= deadline {
                 return Err(LookupError::Unavailable(last));
@@ -251,8 +252,8 @@ async fn within<'a, T: Clone + 'a>(
 }
 
 /// The error, if asking again is pointless.
-fn definite(status: &Status) -> Option<LookupError> {
-    let message = status.message().to_owned();
+fn definite(what: &str, status: &Status) -> Option<LookupError> {
+    let message = format!("{what}: {}", status.message());
     match status.code() {
         Code::NotFound => Some(LookupError::NotFound(message)),
         Code::PermissionDenied => Some(LookupError::Denied(message)),

@@ -18,6 +18,7 @@ use tokio::{
     time::{Instant, sleep, sleep_until, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::debug;
 
 use crate::{
     Driver,
@@ -25,7 +26,8 @@ use crate::{
     error::{Code, Error},
     operation::{Job, Operation},
     operations::{
-        AddressId, Begin, ExecutionId, Owed, Report, Resume, SessionId, Table, Ticket, busy,
+        AddressId, Begin, ExecutionId, Owed, Report, Request, Resume, SessionId, Table, Ticket,
+        busy,
     },
 };
 
@@ -263,6 +265,9 @@ impl Executor {
         let Some((report, tickets)) = state.table.finish(id, outcome, Instant::now()) else {
             return;
         };
+        let outcome = report.outcome.as_ref().as_ref().map_or_else(|e| e.code().as_str(), |_| "OK");
+        let Request { verb, machine, .. } = &*report.request;
+        debug!(%verb, machine, outcome, "operation ended");
         for Ticket { address, session, operation } in tickets {
             let event = Event::Ended { operation, report: report.clone() };
             let told = session.is_some_and(|session| state.send(session, event).is_ok());

@@ -10,9 +10,9 @@
 //! succeeds**. After a crash of the driver's own process nothing else stands between a retry and a
 //! second machine.
 //!
-//! Reading order: [`connection`] keeps a session to one broker; the session hands operations to the
-//! [`executor`], which asks the table in [`operations`] what becomes of them and runs the driver's
-//! code; [`classes`] answers the driver's questions about classes and secrets.
+//! Reading order: `connection` keeps a session to one broker; the session hands operations to the
+//! `executor`, which asks the table in `operations` what becomes of them and runs the driver's code;
+//! `classes` answers the driver's questions about classes and secrets.
 
 mod answer;
 mod backoff;

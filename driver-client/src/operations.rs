@@ -287,8 +287,11 @@ impl Table {
         let ended = self
             .unreported
             .take(address)
-            // A newer operation of the machine makes the old answer worthless.
+            // A newer operation of the machine makes the old answer worthless, and so does
+            // whatever made us forget a success: a broker that still has such a request open has
+            // a later one, and must not take this for its answer.
             .filter(|report| !self.machines.contains_key(&report.request.machine_key()))
+            .filter(|report| report.outcome.is_err() || self.memory.holds(report))
             .collect();
         let mut running = Vec::new();
         for execution in self.executions.values_mut() {

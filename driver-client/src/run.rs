@@ -3,17 +3,14 @@
 use std::{env, sync::Arc, time::Duration};
 
 use broker_proto::v1 as wire;
-use tokio::{
-    task::JoinSet,
-    time::{sleep, timeout},
-};
+use tokio::{task::JoinSet, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::{
     Config, Driver,
     config::with_scheme,
-    connection::{Connection, Shared},
+    connection::{Connection, Rejection, Shared},
     dial::Bearer,
     drain,
     executor::Executor,
@@ -69,22 +66,39 @@ pub async fn run(config: Config, driver: impl Driver) -> Result<(), RunError> {
         let connection = Connection::new(shared.clone(), AddressId(number), url.clone());
         connections.spawn(async move { (url, connection.run().await) });
     }
-    let result = tokio::select! {
-        result = wait_for_all(connections) => result,
+    tokio::select! {
+        result = serve(connections, &shared) => result,
         never = steer(&config, &shared) => match never {},
+    }
+}
+
+/// Waits for the connections, and then for what still runs without any.
+async fn serve(connections: Connections, shared: &Shared) -> Result<(), RunError> {
+    let result = wait_for_all(connections).await;
+    if result.is_err() {
+        // Nobody will ever hear the answers.
+        shared.executor.close();
+        shared.executor.cancel_all();
+    }
+    let patience = async {
+        if result.is_ok() {
+            shared.stop.cancelled().await;
+        }
+        sleep(LAST_GRACE).await;
     };
-    // What still runs now has no broker to tell. Blocking code cannot be ended, only left.
-    shared.stop.cancel();
-    if timeout(LAST_GRACE, shared.executor.ended()).await.is_err() {
-        warn!("the driver's code does not return");
+    tokio::select! {
+        () = shared.executor.ended() => {}
+        // Blocking code cannot be ended, only left.
+        () = patience => warn!("the driver's code does not return"),
     }
     result
 }
 
+/// Each with the address it is about.
+type Connections = JoinSet<(String, Result<(), Rejection>)>;
+
 /// Waits until each connection is over. If all were rejected, that is an error.
-async fn wait_for_all(
-    mut connections: JoinSet<(String, Result<(), crate::connection::Rejection>)>,
-) -> Result<(), RunError> {
+async fn wait_for_all(mut connections: Connections) -> Result<(), RunError> {
     let mut result = Ok(());
     let mut accepted = false;
     while let Some(ended) = connections.join_next().await {

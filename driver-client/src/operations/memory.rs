@@ -48,6 +48,13 @@ impl Memory {
         request.repeats(&success.report.request).then(|| success.report.outcome.clone())
     }
 
+    /// Whether this very success is still remembered.
+    pub(super) fn holds(&self, report: &Report) -> bool {
+        let request = &report.request;
+        let success = self.successes.get(&(request.machine_key(), request.verb));
+        success.is_some_and(|success| Arc::ptr_eq(&success.report.outcome, &report.outcome))
+    }
+
     /// A mutation begins to execute, so the machine will not be what it was.
     ///
     /// Not only when it succeeds: a delete that ran out of time may have removed the machine all

@@ -334,6 +334,32 @@ fn an_unreported_answer_is_told_once_unless_something_newer_runs() {
 }
 
 #[test]
+fn a_success_that_is_no_longer_true_is_not_reported() {
+    let mut bench = Bench::new();
+    let id = bench.start(create("m"));
+    let (created, _) = bench.table.finish(id, made("x"), bench.now).expect("it ran");
+    bench.table.undelivered(A, created.clone());
+    assert_eq!(bench.table.resume(A, SessionId(2)).ended.len(), 1);
+
+    bench.table.undelivered(A, created);
+    // Through another broker.
+    bench.done(request(Verb::Delete, "m"), made(""));
+    assert!(bench.table.resume(A, SessionId(3)).ended.is_empty());
+}
+
+#[test]
+fn of_several_answers_about_one_machine_the_latest_is_reported() {
+    let mut bench = Bench::new();
+    for message in ["first", "second"] {
+        let outcome = Arc::new(Err(Error::internal(message)));
+        bench.table.undelivered(A, Report { request: Arc::new(create("m")), outcome });
+    }
+    let ended = bench.table.resume(A, SessionId(2)).ended;
+    assert_eq!(ended.len(), 1);
+    assert_eq!(*ended[0].outcome, Err(Error::internal("second")));
+}
+
+#[test]
 fn a_closed_table_starts_nothing_but_still_answers() {
     let mut bench = Bench::new();
     bench.done(create("old"), made("x"));

@@ -1,8 +1,8 @@
 //! Answers that did not reach their broker, by its address.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 
-use super::{AddressId, Report};
+use super::{AddressId, MachineKey, Report};
 
 /// How many answers wait for one broker. Beyond it the oldest go: the memory still has their
 /// successes, and a retry brings them out.
@@ -10,23 +10,43 @@ const AT_MOST: usize = 4096;
 
 #[derive(Debug, Default)]
 pub(super) struct Unreported {
-    reports: HashMap<AddressId, VecDeque<Report>>,
+    brokers: HashMap<AddressId, Reports>,
+}
+
+/// In the order in which they came, and one per machine: the newest is the only one still true.
+#[derive(Debug, Default)]
+struct Reports {
+    ordered: BTreeMap<u64, Report>,
+    latest: HashMap<MachineKey, u64>,
+    next: u64,
 }
 
 impl Unreported {
     pub(super) fn push(&mut self, address: AddressId, report: Report) {
-        let reports = self.reports.entry(address).or_default();
-        if reports.len() == AT_MOST {
-            reports.pop_front();
-        }
-        reports.push_back(report);
+        self.brokers.entry(address).or_default().push(report);
     }
 
     pub(super) fn take(&mut self, address: AddressId) -> impl Iterator<Item = Report> + use<> {
-        self.reports.remove(&address).unwrap_or_default().into_iter()
+        self.brokers.remove(&address).unwrap_or_default().ordered.into_values()
     }
 
     pub(super) fn owes(&self, address: AddressId) -> bool {
-        self.reports.contains_key(&address)
+        self.brokers.contains_key(&address)
+    }
+}
+
+impl Reports {
+    fn push(&mut self, report: Report) {
+        let number = self.next;
+        self.next += 1;
+        if let Some(older) = self.latest.insert(report.request.machine_key(), number) {
+            self.ordered.remove(&older);
+        }
+        self.ordered.insert(number, report);
+        if self.ordered.len() > AT_MOST
+            && let Some((_, oldest)) = self.ordered.pop_first()
+        {
+            self.latest.remove(&oldest.request.machine_key());
+        }
     }
 }

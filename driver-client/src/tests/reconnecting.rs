@@ -32,6 +32,19 @@ async fn a_repeated_request_after_a_reconnect_is_not_executed_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_create_of_a_machine_deleted_since_is_not_told_again() {
+    let (mut broker, _running, mut peer) = connected().await;
+    for (id, verb) in [(1, "create"), (2, "delete")] {
+        peer.ask(id, verb, "m").await;
+        peer.executed(id).await;
+    }
+    peer.cut().await;
+    let mut peer = broker.welcome().await;
+    assert_eq!(peer.resumed().await.verb, "delete");
+    peer.ping(1).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_runs_is_resumed_and_its_end_reported() {
     let (mut broker, running, mut peer) = connected().await;
     peer.ask_with(1, "create", "held-m", |params| params.request_id = "r".into()).await;
