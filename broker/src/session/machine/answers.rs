@@ -92,6 +92,8 @@ impl Reply {
     /// The whole answer, or `None` while more pages are to come; those so far are in `pages`.
     pub(super) fn into_answer(self, pages: &mut Vec<v1::Machine>) -> Option<Answer> {
         let payload = match self.content {
+            // The last page of a list may come without machines.
+            Content::None if !pages.is_empty() => Payload::List(std::mem::take(pages)),
             Content::None => Payload::None,
             Content::Historic(_, payload) => payload,
             Content::Machine(machine) => Payload::Machine(machine),
