@@ -16,6 +16,10 @@ const DOMAIN: &str = "machinebroker.dev";
 /// When to come back where nothing better is known.
 const SOON: Duration = Duration::from_secs(1);
 const LATER: Duration = Duration::from_secs(5);
+/// A status travels in headers, message and details, and many clients take no more than 8 KiB of
+/// them: with more the caller would learn nothing at all.
+const MAX_MESSAGE: usize = 1024;
+const MAX_FACT: usize = 512;
 
 impl From<Error> for Status {
     fn from(error: Error) -> Self {
@@ -97,8 +101,9 @@ impl Facts {
         facts
     }
 
+    /// Half a fact is worse than none.
     fn fact(&mut self, name: &str, value: &str) {
-        if !value.is_empty() {
+        if !value.is_empty() && value.len() <= MAX_FACT {
             self.metadata.insert(name.to_owned(), value.to_owned());
         }
     }
@@ -134,6 +139,6 @@ impl Facts {
         if let Some(retry) = retry {
             details.set_retry_info(Some(retry));
         }
-        Status::with_error_details(code, message, details)
+        Status::with_error_details(code, operation::shortened(message, MAX_MESSAGE), details)
     }
 }

@@ -89,12 +89,18 @@ impl Answer {
     /// Messages come from drivers; they end up in logs and on screens.
     pub const MAX_MESSAGE: usize = 16 * 1024;
 
-    pub fn failed(code: Code, mut message: String) -> Self {
-        if message.len() > Self::MAX_MESSAGE {
-            let end = (0..=Self::MAX_MESSAGE).rev().find(|at| message.is_char_boundary(*at));
-            message.truncate(end.unwrap_or(0));
-            message.push('…');
-        }
+    pub fn failed(code: Code, message: String) -> Self {
+        let message = shortened(message, Self::MAX_MESSAGE);
         Self { code, message, retry_after: None, payload: Payload::None }
     }
+}
+
+/// At most about `most` bytes of a text, with a sign where something is missing.
+pub fn shortened(mut text: String, most: usize) -> String {
+    if text.len() > most {
+        let end = (0..=most).rev().find(|at| text.is_char_boundary(*at));
+        text.truncate(end.unwrap_or(0));
+        text.push('…');
+    }
+    text
 }
