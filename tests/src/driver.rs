@@ -1,15 +1,22 @@
 //! A driver, frame by frame.
 
-use std::time::Duration;
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use broker_proto::v1::{
     self, BrokerSide, DriverSide, OperationResult, broker_side::Control, driver_side::Response,
     operation_result::Payload,
 };
 use prost::Message as _;
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Status, Streaming, transport::Channel};
+use tokio::{sync::mpsc, task::JoinHandle, time::timeout};
+use tokio_stream::{StreamExt as _, wrappers::UnboundedReceiverStream};
+use tonic::{Code, Status, Streaming, transport::Channel};
 
 use crate::{API_VERSION, KIND};
 
@@ -43,11 +50,7 @@ pub fn hello(instance: &str) -> Hello {
         instance_id: instance.to_owned(),
         boot_id: "first".to_owned(),
         driver_version: "1.2.3".to_owned(),
-        kinds: vec![v1::Kind {
-            api_version: API_VERSION.to_owned(),
-            kind: KIND.to_owned(),
-            provider: String::new(),
-        }],
+        kinds: vec![kind(API_VERSION, KIND)],
         verbs: verbs.map(str::to_owned).to_vec(),
         cancel: true,
         resume: true,
@@ -55,6 +58,11 @@ pub fn hello(instance: &str) -> Hello {
         paging: true,
         capacity: 4,
     }
+}
+
+/// All classes of a kind, whatever their provider.
+pub fn kind(api_version: &str, kind: &str) -> v1::Kind {
+    v1::Kind { api_version: api_version.to_owned(), kind: kind.to_owned(), ..Default::default() }
 }
 
 /// What a driver says of a machine that it made.
@@ -67,48 +75,126 @@ pub fn machine(provider_id: &str) -> OperationResult {
     OperationResult { payload: Some(Payload::Machine(machine)), ..Default::default() }
 }
 
+/// What a driver says that cannot do it.
+pub fn failed(code: Code, message: &str) -> OperationResult {
+    OperationResult { code: code.into(), message: message.to_owned(), ..Default::default() }
+}
+
+/// Some machines of a list, by their names.
+pub fn page<'a>(names: impl IntoIterator<Item = &'a str>, more: bool) -> OperationResult {
+    let machine = |name: &str| v1::Machine {
+        provider_id: format!("id-{name}"),
+        machine_name: name.to_owned(),
+    };
+    let page = v1::ListPage { machines: names.into_iter().map(machine).collect(), more };
+    OperationResult { payload: Some(Payload::List(page)), ..Default::default() }
+}
+
+/// A driver's side of its stream. Pings are answered behind its back, with what it has accepted and
+/// not answered, for as long as it is not told to be silent. Dropping it cuts the connection.
 pub struct Driver {
     channel: Channel,
     service: Service,
     pub token: String,
-    send: mpsc::Sender<DriverSide>,
-    frames: Streaming<BrokerSide>,
+    pub session: String,
+    voice: Voice,
+    frames: mpsc::UnboundedReceiver<Result<BrokerSide, Status>>,
+    reader: JoinHandle<()>,
+}
+
+/// What the driver says, and what it knows of itself.
+#[derive(Clone)]
+struct Voice {
+    /// `None` closes the driver's side.
+    send: mpsc::UnboundedSender<Option<DriverSide>>,
+    running: Arc<Mutex<BTreeSet<i32>>>,
+    silent: Arc<AtomicBool>,
+}
+
+impl Voice {
+    fn say(&self, id: i32, operation_type: &str, response: Option<Response>) {
+        let frame =
+            DriverSide { operation_id: id, operation_type: operation_type.to_owned(), response };
+        // A broker that hung up shows in what is read, not in what is written.
+        drop(self.send.send(Some(frame)));
+    }
+
+    fn pong(&self, sequence: u64) {
+        let in_flight = self.running().iter().copied().collect();
+        let pong = v1::Pong { sequence, in_flight, free_slots: 1 };
+        self.say(0, "pong", Some(Response::Pong(pong)));
+    }
+
+    fn running(&self) -> std::sync::MutexGuard<'_, BTreeSet<i32>> {
+        self.running.lock().expect("no panic while locked")
+    }
 }
 
 impl Driver {
     /// Opens the stream and reads the broker's first frame.
     pub async fn dial(channel: Channel, service: Service) -> Self {
-        let (send, sent) = mpsc::channel(64);
+        Self::try_dial(channel, service, None).await.expect("a stream opens")
+    }
+
+    /// The same, with an `authorization` header, and perhaps in vain.
+    pub async fn try_dial(
+        channel: Channel,
+        service: Service,
+        authorization: Option<&str>,
+    ) -> Result<Self, Status> {
+        let (send, sent) = mpsc::unbounded_channel();
         let mut grpc = tonic::client::Grpc::new(channel.clone())
             .max_decoding_message_size(16 * 1024 * 1024)
             .max_encoding_message_size(16 * 1024 * 1024);
         grpc.ready().await.expect("the connection stands");
         let codec = tonic_prost::ProstCodec::<DriverSide, BrokerSide>::default();
-        let request = tonic::Request::new(ReceiverStream::new(sent));
-        let frames = grpc.streaming(request, service.path("Register"), codec).await;
-        let frames = frames.expect("a stream opens").into_inner();
-        let mut driver = Self { channel, service, token: String::new(), send, frames };
+        let mut request =
+            tonic::Request::new(UnboundedReceiverStream::new(sent).map_while(|frame| frame));
+        if let Some(authorization) = authorization {
+            let value = authorization.parse().expect("a header");
+            request.metadata_mut().insert("authorization", value);
+        }
+        let stream = grpc.streaming(request, service.path("Register"), codec).await?.into_inner();
+        let voice = Voice { send, running: Arc::default(), silent: Arc::default() };
+        let (heard, frames) = mpsc::unbounded_channel();
+        let reader = tokio::spawn(read(stream, voice.clone(), heard));
+        let (token, session) = (String::new(), String::new());
+        let mut driver = Self { channel, service, token, session, voice, frames, reader };
         let first = driver.next_frame().await.expect("the broker speaks first");
         assert_eq!((first.operation_id, first.operation_type.as_str()), (1, "register"));
         assert_eq!(first.encoded_len(), 12, "a historic driver knows every byte of it");
-        driver
+        Ok(driver)
     }
 
+    /// Says hello; what comes of it is the next frame.
     pub async fn dial_with(channel: Channel, hello: Hello) -> Self {
         let driver = Self::dial(channel, Service::Today).await;
         let registration =
             v1::Registration { name: "test".to_owned(), hello: Some(hello), ..Default::default() };
-        driver.say(1, "register", Response::Registration(registration)).await;
+        driver.say(1, "register", Response::Registration(registration));
         driver
     }
 
     pub async fn welcomed(channel: Channel, hello: Hello) -> Self {
         let mut driver = Self::dial_with(channel, hello).await;
         match driver.next_frame().await.expect("an answer to the hello").control {
-            Some(Control::Welcome(welcome)) => driver.token = welcome.session_token,
+            Some(Control::Welcome(welcome)) => {
+                driver.token = welcome.session_token;
+                driver.session = welcome.session_id;
+            }
             other => panic!("not welcome: {other:?}"),
         }
         driver
+    }
+
+    /// Says hello and is turned away: how, and the status at the end of the stream.
+    pub async fn rejected(channel: Channel, hello: Hello) -> (v1::Reject, Status) {
+        let mut driver = Self::dial_with(channel, hello).await;
+        let reject = match driver.next_frame().await.expect("an answer to the hello").control {
+            Some(Control::Reject(reject)) => reject,
+            other => panic!("not rejected: {other:?}"),
+        };
+        (reject, driver.end().await.expect_err("the end has a status too"))
     }
 
     /// A driver of 2018.
@@ -121,84 +207,141 @@ impl Driver {
             version: "v1alpha1".to_owned(),
             hello: None,
         };
-        driver.say(1, "register", Response::Registration(registration)).await;
+        driver.say(1, "register", Response::Registration(registration));
         driver
     }
 
-    pub async fn say(&self, id: i32, operation_type: &str, response: Response) {
-        self.send_frame(DriverSide {
-            operation_id: id,
-            operation_type: operation_type.to_owned(),
-            response: Some(response),
-        })
-        .await;
+    pub fn say(&self, id: i32, operation_type: &str, response: Response) {
+        self.voice.say(id, operation_type, Some(response));
     }
 
-    pub async fn send_frame(&self, frame: DriverSide) {
-        // A broker that hung up shows in what is read, not in what is written.
-        drop(self.send.send(frame).await);
+    /// A frame with nothing in it.
+    pub fn say_nothing(&self, id: i32, operation_type: &str) {
+        self.voice.say(id, operation_type, None);
     }
 
-    /// The next frame of any kind; `None` at the end of the stream.
+    /// The next frame of any kind but an answered ping; `None` at the end of the stream.
     pub async fn try_next_frame(&mut self) -> Result<Option<BrokerSide>, Status> {
-        self.frames.message().await
+        self.frames.recv().await.transpose()
     }
 
-    async fn next_frame(&mut self) -> Option<BrokerSide> {
+    /// The end of the stream, whatever comes before it.
+    pub async fn end(&mut self) -> Result<(), Status> {
+        while self.try_next_frame().await?.is_some() {}
+        Ok(())
+    }
+
+    pub async fn next_frame(&mut self) -> Option<BrokerSide> {
         self.try_next_frame().await.expect("the stream stands")
     }
 
-    /// The next operation or cancel; pings are answered on the way, with `in_flight` empty.
+    /// The next operation.
     pub async fn next_operation(&mut self) -> BrokerSide {
-        self.next_operation_with(&[]).await
+        let frame = self.next_frame().await.expect("an operation");
+        assert!(frame.params.is_some(), "not an operation: {frame:?}");
+        frame
     }
 
-    pub async fn next_operation_with(&mut self, in_flight: &[i32]) -> BrokerSide {
-        loop {
-            let frame = self.next_frame().await.expect("an operation");
-            match frame.control {
-                Some(Control::Ping(ping)) => self.pong(ping.sequence, in_flight).await,
-                _ => return frame,
-            }
+    pub async fn next_operations(&mut self, count: usize) -> Vec<BrokerSide> {
+        let mut operations = Vec::with_capacity(count);
+        while operations.len() < count {
+            operations.push(self.next_operation().await);
+        }
+        operations
+    }
+
+    /// The next control frame.
+    pub async fn next_control(&mut self) -> (i32, Control) {
+        let frame = self.next_frame().await.expect("a control frame");
+        let id = frame.operation_id;
+        (id, frame.control.unwrap_or_else(|| panic!("no control frame, but {:?}", frame.params)))
+    }
+
+    /// The id of the operation that is cancelled next.
+    pub async fn next_cancel(&mut self) -> i32 {
+        match self.next_control().await {
+            (id, Control::Cancel(_)) => id,
+            (_, other) => panic!("not a cancel: {other:?}"),
         }
     }
 
-    pub async fn pong(&self, sequence: u64, in_flight: &[i32]) {
-        let pong = v1::Pong { sequence, in_flight: in_flight.to_vec(), free_slots: 1 };
-        self.say(0, "pong", Response::Pong(pong)).await;
-    }
-
-    pub async fn accept(&self, operation: &BrokerSide) {
-        let (id, verb) = (operation.operation_id, operation.operation_type.as_str());
-        self.say(id, verb, Response::Accepted(v1::Accepted {})).await;
-    }
-
-    pub async fn answer(&self, operation: &BrokerSide, result: OperationResult) {
-        let (id, verb) = (operation.operation_id, operation.operation_type.as_str());
-        self.say(id, verb, Response::Result(result)).await;
-    }
-
-    /// Answers pings and nothing else, until the stream ends.
-    pub async fn answer_pings(mut self) {
-        while let Ok(Some(frame)) = self.try_next_frame().await {
-            if let Some(Control::Ping(ping)) = frame.control {
-                self.pong(ping.sequence, &[]).await;
-            }
+    /// Asserts that nothing but pings comes for `time`.
+    pub async fn hears_nothing_for(&mut self, time: Duration) {
+        if let Ok(frame) = timeout(time, self.try_next_frame()).await {
+            panic!("nothing should have come, but {frame:?}");
         }
     }
 
-    /// Makes a machine for every create, and succeeds at all else, until the stream ends.
-    pub async fn serve(mut self) {
-        while let Ok(Some(frame)) = self.try_next_frame().await {
-            match (&frame.control, &frame.params) {
-                (Some(Control::Ping(ping)), _) => self.pong(ping.sequence, &[]).await,
-                (_, Some(params)) => {
-                    let id = format!("id-{}", params.machine_name);
-                    self.answer(&frame, machine(&id)).await;
+    /// Says nothing more of its own accord: pings come as frames.
+    pub fn fall_silent(&self) {
+        self.voice.silent.store(true, Ordering::Release);
+    }
+
+    pub fn pong(&self, sequence: u64) {
+        self.voice.pong(sequence);
+    }
+
+    /// Lists it no longer among those it runs.
+    pub fn forget(&self, operation: &BrokerSide) {
+        self.voice.running().remove(&operation.operation_id);
+    }
+
+    pub fn accept(&self, operation: &BrokerSide) {
+        let (id, verb) = (operation.operation_id, operation.operation_type.as_str());
+        self.voice.running().insert(id);
+        self.say(id, verb, Response::Accepted(v1::Accepted {}));
+    }
+
+    pub fn answer(&self, operation: &BrokerSide, result: OperationResult) {
+        let (id, verb) = (operation.operation_id, operation.operation_type.as_str());
+        let more = matches!(&result.payload, Some(Payload::List(page)) if page.more);
+        self.say(id, verb, Response::Result(result));
+        if !more {
+            self.forget(operation);
+        }
+    }
+
+    /// Accepts the next operation.
+    pub async fn take(&mut self) -> BrokerSide {
+        let operation = self.next_operation().await;
+        self.accept(&operation);
+        operation
+    }
+
+    /// Makes the machine of the next operation, or succeeds at whatever it is.
+    pub async fn serve_one(&mut self) -> BrokerSide {
+        let operation = self.take().await;
+        self.succeed(&operation);
+        operation
+    }
+
+    pub fn succeed(&self, operation: &BrokerSide) {
+        let params = operation.params.as_ref().expect("an operation has params");
+        let result = match operation.operation_type.as_str() {
+            "list" => page([self.session.as_str()], false),
+            "get_volume_ids" => OperationResult::default(),
+            _ => machine(&format!("id-{}", params.machine_name)),
+        };
+        self.answer(operation, result);
+    }
+
+    pub fn drain(&self) {
+        self.say(0, "drain", Response::Drain(v1::Drain::default()));
+    }
+
+    /// Serves whatever comes until the stream ends, and says how many operations there were.
+    pub fn serve(mut self) -> JoinHandle<usize> {
+        tokio::spawn(async move {
+            let mut served = 0;
+            while let Ok(Some(frame)) = self.try_next_frame().await {
+                if frame.params.is_some() {
+                    self.accept(&frame);
+                    self.succeed(&frame);
+                    served += 1;
                 }
-                _ => {}
             }
-        }
+            served
+        })
     }
 
     pub async fn get_class(&self, name: &str) -> Result<v1::MachineClass, Status> {
@@ -207,7 +350,7 @@ impl Driver {
             session_token: self.token.clone(),
             ..Default::default()
         };
-        self.unary("GetMachineClass", meta).await
+        self.ask("GetMachineClass", meta).await
     }
 
     pub async fn get_secret(&self, namespace: &str, name: &str) -> Result<v1::Secret, Status> {
@@ -218,10 +361,20 @@ impl Driver {
             session_token: self.token.clone(),
             class: None,
         };
-        self.unary("GetSecret", meta).await
+        self.ask("GetSecret", meta).await
     }
 
-    async fn unary<Q, A>(&self, method: &str, question: Q) -> Result<A, Status>
+    /// The secret of a class, as native drivers ask for it.
+    pub async fn get_secret_of(&self, class: v1::ClassRef) -> Result<v1::Secret, Status> {
+        let meta = v1::SecretMeta {
+            session_token: self.token.clone(),
+            class: Some(class),
+            ..Default::default()
+        };
+        self.ask("GetSecret", meta).await
+    }
+
+    async fn ask<Q, A>(&self, method: &str, question: Q) -> Result<A, Status>
     where
         Q: prost::Message + Send + Sync + 'static,
         A: prost::Message + Default + Send + Sync + 'static,
@@ -237,16 +390,38 @@ impl Driver {
     /// Cuts the connection, as a crash would.
     pub fn vanish(self) {}
 
+    /// Closes its side and reads to the end.
+    pub async fn half_close(mut self) -> Result<(), Status> {
+        drop(self.voice.send.send(None));
+        self.end().await
+    }
+
     /// Leaves as a driver of 2018 does.
-    pub async fn unregister(self) {
-        self.send_frame(DriverSide {
-            operation_type: "unregister".to_owned(),
-            ..Default::default()
-        })
-        .await;
-        // The half-close; the broker ends its side in turn.
-        let Self { send, mut frames, .. } = self;
-        drop(send);
-        while let Ok(Some(_)) = frames.message().await {}
+    pub async fn unregister(self) -> Result<(), Status> {
+        self.say_nothing(0, "unregister");
+        self.half_close().await
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+/// Reads what the broker says and answers pings, until the stream ends.
+async fn read(
+    mut stream: Streaming<BrokerSide>,
+    voice: Voice,
+    heard: mpsc::UnboundedSender<Result<BrokerSide, Status>>,
+) {
+    while let Some(frame) = stream.message().await.transpose() {
+        if let Ok(BrokerSide { control: Some(Control::Ping(ping)), .. }) = &frame
+            && !voice.silent.load(Ordering::Acquire)
+        {
+            voice.pong(ping.sequence);
+        } else if heard.send(frame).is_err() {
+            return;
+        }
     }
 }

@@ -2,32 +2,54 @@
 //!
 //! Everything speaks real gRPC over connections in memory, so there are no ports and time can be
 //! paused. `Driver` is the wire itself, frame by frame, so that a test decides what a driver does
-//! and when; `native_driver` in a test file uses the `driver-client` library instead.
+//! and when; `process` starts the real binaries instead.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a test's runtime ends with the test, and with it every task and queue of the harness"
+)]
+
+pub mod catalog;
 mod controller;
 mod driver;
 pub mod process;
+mod submitter;
+mod wire;
 
-use std::{future::ready, io, sync::Arc, time::Duration};
+use std::{
+    future::ready,
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use broker::{
     catalog::{Catalog, Static},
     grpc::{Admission, Connection},
-    registry::Seating,
+    registry::{Policy, Seating},
     server::Broker,
 };
 use broker_proto::v1::{
     Driver as ListedDriver, ListDriversRequest, ListOperationsRequest, Operation,
     registry_client::RegistryClient,
 };
-use tokio::{io::DuplexStream, sync::mpsc, task::JoinHandle};
+use tokio::{
+    sync::{OnceCell, mpsc},
+    task::JoinHandle,
+};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
 
+use self::wire::Wire;
 pub use self::{
-    controller::{Controller, delivery, reason, retry_after},
-    driver::{Driver, Hello, Service, hello, machine},
+    controller::{Call, Controller, delivery, fact, reason, retry_after},
+    driver::{Driver, Hello, Service, failed, hello, kind, machine, page},
+    submitter::{Submitter, submission},
+    wire::Line,
 };
 
 pub const KIND: &str = "SimMachineClass";
@@ -37,7 +59,9 @@ pub const CLASS: &str = "small";
 /// A broker of a test's own. Dropping it ends it like a kill.
 pub struct TestBroker {
     pub broker: Broker,
-    dial: mpsc::UnboundedSender<io::Result<Connection<DuplexStream>>>,
+    dial: mpsc::UnboundedSender<io::Result<Connection<Wire>>>,
+    dialled: AtomicUsize,
+    registry: OnceCell<RegistryClient<Channel>>,
     serving: JoinHandle<anyhow::Result<()>>,
 }
 
@@ -47,70 +71,139 @@ impl TestBroker {
         Self::with(Admission::default(), Seating::default(), Static::sample())
     }
 
+    /// Whose drivers share every kind by this policy.
+    pub fn seated(policy: Policy) -> Self {
+        let seating = Seating { default: policy, ..Seating::default() };
+        Self::with(Admission::default(), seating, Static::sample())
+    }
+
+    /// Where so many operations may wait for a driver beyond its capacity.
+    pub fn queueing(queue: usize) -> Self {
+        let admission = Admission { queue, ..Admission::default() };
+        Self::with(admission, Seating::default(), Static::sample())
+    }
+
+    pub fn of_catalog(catalog: Arc<dyn Catalog>) -> Self {
+        Self::with(Admission::default(), Seating::default(), catalog)
+    }
+
     pub fn with(admission: Admission, seating: Seating, catalog: Arc<dyn Catalog>) -> Self {
         let broker = Broker::new(admission, seating, catalog);
         let (dial, dialled) = mpsc::unbounded_channel();
         let serve = broker.clone();
         let serving =
             tokio::spawn(async move { serve.serve(UnboundedReceiverStream::new(dialled)).await });
-        Self { broker, dial, serving }
+        let (dialled, registry) = (AtomicUsize::new(1), OnceCell::new());
+        Self { broker, dial, dialled, registry, serving }
     }
 
     /// A fresh connection, as a new process would make one.
     pub async fn channel(&self) -> Channel {
+        self.line().await.0
+    }
+
+    /// A fresh connection, and the hand that can cut it without either end hearing of it.
+    pub async fn line(&self) -> (Channel, Line) {
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
-        let connection = Connection::new(theirs, "in-memory".to_owned());
-        self.dial.send(Ok(connection)).expect("broker is serving");
+        let (theirs, line) = Wire::new(theirs);
+        let address = format!("memory:{}", self.dialled.fetch_add(1, Ordering::Relaxed));
+        self.dial.send(Ok(Connection::new(theirs, address))).expect("broker is serving");
         let mut ours = Some(hyper_util::rt::TokioIo::new(ours));
-        Endpoint::from_static("http://in-memory")
+        let channel = Endpoint::from_static("http://in-memory")
             .connect_with_connector(service_fn(move |_| {
                 ready(ours.take().ok_or_else(|| io::Error::other("this connection is gone")))
             }))
             .await
-            .expect("connects in memory")
+            .expect("connects in memory");
+        (channel, line)
     }
 
     /// A native driver of the sample kind that was let in.
     pub async fn driver(&self, instance: &str) -> Driver {
-        Driver::welcomed(self.channel().await, hello(instance)).await
+        self.driver_with(hello(instance)).await
+    }
+
+    pub async fn driver_with(&self, hello: Hello) -> Driver {
+        Driver::welcomed(self.channel().await, hello).await
+    }
+
+    /// A driver of 2018 of the sample kind.
+    pub async fn historic(&self) -> Driver {
+        let before = self.drivers().await.len();
+        let (group, _) = API_VERSION.split_once('/').expect("group/version");
+        let driver = Driver::historic(self.channel().await, Service::Infra, KIND, group).await;
+        // It is told nothing, so only the list shows that it was let in.
+        self.until_drivers(before + 1).await;
+        driver
     }
 
     pub async fn controller(&self) -> Controller {
         Controller::new(self.channel().await)
     }
 
+    async fn registry(&self) -> RegistryClient<Channel> {
+        let connect = || async { RegistryClient::new(self.channel().await) };
+        self.registry.get_or_init(connect).await.clone()
+    }
+
     pub async fn drivers(&self) -> Vec<ListedDriver> {
-        let mut registry = RegistryClient::new(self.channel().await);
-        let listed = registry.list_drivers(ListDriversRequest::default()).await;
+        self.drivers_of("").await
+    }
+
+    pub async fn drivers_of(&self, kind: &str) -> Vec<ListedDriver> {
+        let request = ListDriversRequest { kind: kind.to_owned() };
+        let listed = self.registry().await.list_drivers(request).await;
         listed.expect("drivers are listed").into_inner().drivers
     }
 
+    /// All operations, running ones first.
     pub async fn operations(&self) -> Vec<Operation> {
-        let mut registry = RegistryClient::new(self.channel().await);
-        let listed = registry.list_operations(ListOperationsRequest::default()).await;
+        let listed = self.registry().await.list_operations(ListOperationsRequest::default()).await;
         listed.expect("operations are listed").into_inner().operations
+    }
+
+    pub async fn running(&self) -> Vec<Operation> {
+        self.operations().await.into_iter().filter(|operation| !operation.finished).collect()
     }
 
     /// Waits until exactly `count` drivers are listed.
     pub async fn until_drivers(&self, count: usize) -> Vec<ListedDriver> {
-        let mut patience = tokio::time::interval(Duration::from_millis(20));
-        for _ in 0..5_000 {
+        self.until_drivers_are("counted", |drivers| drivers.len() == count).await
+    }
+
+    /// Waits until the drivers that are listed are `right`.
+    pub async fn until_drivers_are(
+        &self,
+        what: &str,
+        right: impl Fn(&[ListedDriver]) -> bool,
+    ) -> Vec<ListedDriver> {
+        for mut patience in patience() {
             let drivers = self.drivers().await;
-            if drivers.len() == count {
+            if right(&drivers) {
                 return drivers;
             }
             patience.tick().await;
         }
-        panic!("never saw {count} drivers, but {:?}", self.drivers().await);
+        panic!("the drivers never were {what}, but {:#?}", self.drivers().await);
+    }
+
+    /// Waits until exactly `count` operations run or wait.
+    pub async fn until_running(&self, count: usize) -> Vec<Operation> {
+        for mut patience in patience() {
+            let running = self.running().await;
+            if running.len() == count {
+                return running;
+            }
+            patience.tick().await;
+        }
+        panic!("never saw {count} operations, but {:#?}", self.running().await);
     }
 
     /// What must hold after every test: nothing is pending, and no session is left once the drivers
     /// have gone.
     pub async fn at_rest(&self) {
         self.until_drivers(0).await;
-        let running: Vec<_> =
-            self.operations().await.into_iter().filter(|operation| !operation.finished).collect();
-        assert_eq!(running, [], "operations still run");
+        assert_eq!(self.running().await, [], "operations still run");
     }
 }
 
@@ -118,4 +211,10 @@ impl Drop for TestBroker {
     fn drop(&mut self) {
         self.serving.abort();
     }
+}
+
+/// Looks again and again, for a minute at most.
+fn patience() -> impl Iterator<Item = tokio::time::Interval> {
+    let pause = Duration::from_millis(20);
+    (0..3_000).map(move |_| tokio::time::interval_at(tokio::time::Instant::now() + pause, pause))
 }
