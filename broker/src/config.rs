@@ -57,7 +57,7 @@ pub struct Options {
     #[serde(default)]
     seating_of: Vec<KindPolicy>,
 
-    /// How many operations may wait for a driver beyond its capacity [default: 1024]
+    /// How many operations may wait for a driver beyond its capacity [default: 10000]
     #[arg(long, env = "BROKER_QUEUE", value_name = "NUMBER")]
     queue: Option<usize>,
 

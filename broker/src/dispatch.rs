@@ -71,6 +71,8 @@ impl Dispatcher {
                 Attempt::Unsent(error) if attempts < ATTEMPTS => {
                     tracing::debug!(%error, "nothing was sent, trying again");
                     attempts += 1;
+                    // Lets whoever is about to leave do so.
+                    tokio::task::yield_now().await;
                 }
                 Attempt::Unsent(error) => return Err(error),
                 Attempt::NoDriver(error) if ask.wait_for_driver => {
@@ -87,6 +89,7 @@ impl Dispatcher {
             Ok(Started::Remembered(answer)) => {
                 return Attempt::Done(Ok(Answered { answer, seen: None }));
             }
+            Err(error @ Error::Lost(_)) => return Attempt::Unsent(error),
             Err(error) if error.passes_with_a_driver() => return Attempt::NoDriver(error),
             Err(error) => return Attempt::Done(Err(error)),
         };
@@ -130,10 +133,7 @@ impl Dispatcher {
         let session = self.place(&ticket)?;
         session.submit(ticket).map_err(|refused| match refused {
             Refused::Full => Error::Busy(waiter.operation().into(), session.info().capacity),
-            Refused::Gone => Error::NoneReady {
-                key: waiter.operation().request.key.clone(),
-                why: "has just left",
-            },
+            Refused::Gone => Error::Lost(waiter.operation().into()),
         })?;
         Ok(Started::Waiting(waiter))
     }

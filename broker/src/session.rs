@@ -103,22 +103,25 @@ impl Session {
 
     /// Serves the driver until it leaves, falls silent or is replaced.
     ///
-    /// `resumed` hears of operations from earlier streams. Callers that still wait when this returns
-    /// learn of it by the drop of their tickets.
+    /// `resumed` hears of operations from earlier streams. Callers that still wait learn that it is over
+    /// by the drop of the session and of their tickets with it. Give up its seats before: they will
+    /// try again at once.
     pub async fn run(
-        mut self,
+        &mut self,
         mut inbound: impl Stream<Item = Result<DriverSide, Status>> + Unpin,
         outbound: Outbound,
         mut resumed: impl FnMut(v1::Resumed),
     ) -> End {
         loop {
             self.handle.publish(&mut self.machine);
+            let now = Instant::now();
+            let wake_at = self.machine.wake_at(now);
             // Every branch is cancel safe: the ones that lose the race lose nothing. What the driver
             // said is read before the clock judges its silence.
             tokio::select! {
                 biased;
                 end = self.ends.recv() => return end,
-                permit = outbound.reserve(), if self.machine.has_frame() => match permit {
+                permit = outbound.reserve(), if self.machine.has_frame(now) => match permit {
                     Ok(permit) => {
                         if let Some(frame) = self.machine.next_frame(Instant::now()) {
                             permit.send(Ok(frame));
@@ -131,7 +134,7 @@ impl Session {
                     Some(Ok(frame)) => match self.machine.hear(frame, Instant::now()) {
                         None => {}
                         Some(Notice::Left) => return End::Left,
-                        Some(Notice::Draining) => self.handle.note_draining("the driver drains"),
+                        Some(Notice::Draining) => self.handle.note_draining("is leaving by its own wish"),
                         Some(Notice::Resumed(operation)) => resumed(*operation),
                         Some(Notice::Pong { sequence, round_trip }) => {
                             self.handle.note_round_trip(round_trip);
@@ -143,7 +146,7 @@ impl Session {
                 },
                 Some(command) = self.commands.recv() => self.obey(command),
                 () = self.handle.swept() => self.machine.sweep(),
-                () = sleep_until(self.machine.wake_at(Instant::now())) => {
+                () = sleep_until(wake_at) => {
                     if !self.machine.tick(Instant::now()) {
                         return End::Silent;
                     }
@@ -154,7 +157,7 @@ impl Session {
 
     /// Fills the room that is left without another turn of the loop.
     fn write_more(&mut self, outbound: &Outbound) {
-        while self.machine.has_frame() {
+        while self.machine.has_frame(Instant::now()) {
             let Ok(permit) = outbound.try_reserve() else { return };
             match self.machine.next_frame(Instant::now()) {
                 Some(frame) => permit.send(Ok(frame)),

@@ -45,7 +45,7 @@ impl Default for Admission {
         Self {
             hello_within: Duration::from_secs(5),
             times: Times::default(),
-            queue: 1024,
+            queue: 10_000,
             replica: format!("broker-{:08x}", rand::random::<u32>()),
         }
     }
@@ -178,7 +178,7 @@ impl Drivers {
             }
             Err(rejection) => Err(rejection),
         };
-        let (handle, session, seats) = match admitted {
+        let (handle, mut session, seats) = match admitted {
             Ok(admitted) => admitted,
             Err(rejection) => return reject(&rejection, native, &outbound, &peer).await,
         };
@@ -194,7 +194,9 @@ impl Drivers {
         }
         let resumed = |operation| self.ledger.resumed(operation, info);
         let end = session.run(inbound, outbound.clone(), resumed).await;
+        // In this order: callers whose operations come back unsent look for another driver at once.
         drop(seats);
+        drop(session);
         tracing::info!(?end, "session over");
         if let Some(status) = farewell(&end) {
             // The peer may be gone: then nobody has to be told.

@@ -230,8 +230,8 @@ impl SessionHandle {
     }
 
     /// Gives the session no more work; a driver that understands it is told to leave after `after`.
-    pub fn drain(&self, reason: &'static str, after: Duration) {
-        self.note_draining(reason);
+    pub fn drain(&self, reason: &str, after: Duration) {
+        self.note_draining("was asked to leave");
         let command = Command::Drain { reason: reason.to_owned(), after };
         if self.0.commands.try_send(command).is_err() {
             tracing::debug!(session = %self.info().id, "too busy to be told to drain");
@@ -256,7 +256,7 @@ impl SessionHandle {
             return Health::Draining(*shared.drain_reason.lock().expect("no panic while locked"));
         }
         if self.is_native() && self.last_heard() >= shared.times.suspect_after {
-            return Health::Suspect("not heard of for too long");
+            return Health::Suspect("has not been heard of for too long");
         }
         if self.micros(Instant::now()) >= shared.accept_due.load(Ordering::Acquire) {
             return Health::Suspect("does not accept what it is sent");

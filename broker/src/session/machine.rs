@@ -225,6 +225,10 @@ impl<T: Ticket> Machine<T> {
             // Only the transport can tell whether a historic driver lives while it works.
             return true;
         }
+        if now >= self.suspect_at() {
+            // Nothing goes to a driver in doubt, and another one may be well.
+            self.queue.clear();
+        }
         if now >= self.next_ping {
             // On its own clock: traffic never defers it, and a late tick does not cause a burst.
             self.next_ping = now + self.times.ping_every;
@@ -234,21 +238,24 @@ impl<T: Ticket> Machine<T> {
     }
 
     /// When [`Machine::tick`] has something to do next.
-    pub fn wake_at(&self, now: Instant) -> Instant {
-        if self.terms.native {
-            self.next_ping.min(self.heard + self.times.dead_after)
-        } else {
-            now + Duration::from_secs(3600)
+    pub fn wake_at(&mut self, now: Instant) -> Instant {
+        if !self.terms.native {
+            return now + Duration::from_secs(3600);
         }
+        let wake = self.next_ping.min(self.heard + self.times.dead_after);
+        if self.queue.is_empty() { wake } else { wake.min(self.suspect_at()) }
     }
 
     /// Whether [`Machine::next_frame`] would give one.
-    pub fn has_frame(&self) -> bool {
-        !self.control.is_empty() || (!self.queue.is_empty() && self.has_capacity())
+    pub fn has_frame(&mut self, now: Instant) -> bool {
+        !self.control.is_empty() || self.may_send(now)
     }
 
-    fn has_capacity(&self) -> bool {
-        self.slots.len() < self.terms.capacity
+    /// Whether an operation may go out: the driver has room for it and is not in doubt.
+    fn may_send(&mut self, now: Instant) -> bool {
+        !self.queue.is_empty()
+            && self.slots.len() < self.terms.capacity
+            && (!self.terms.native || now < self.suspect_at())
     }
 
     /// The next frame to send, control frames first. The slot of an operation is open before its
@@ -257,7 +264,7 @@ impl<T: Ticket> Machine<T> {
         if let Some(frame) = self.control.pop_front() {
             return Some(frame);
         }
-        if !self.has_capacity() {
+        if !self.may_send(now) {
             return None;
         }
         let call = self.queue.pop_front()?;
@@ -321,6 +328,12 @@ impl<T: Ticket> Machine<T> {
 
     pub fn oddities(&self) -> Oddities {
         self.oddities
+    }
+
+    /// When the driver will be in doubt unless it says something before.
+    fn suspect_at(&mut self) -> Instant {
+        let silent = self.heard + self.times.suspect_after;
+        self.accept_due().map_or(silent, |due| due.min(silent))
     }
 
     /// When the driver will be too slow to accept an operation it was sent, if one is outstanding.
