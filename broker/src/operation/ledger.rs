@@ -22,7 +22,7 @@ use broker_proto::v1;
 use dashmap::{DashMap, Entry};
 use tokio::{sync::Notify, time::Instant};
 
-use super::{Answer, Delivery, Operation, Outcome, Request};
+use super::{Answer, Code, Delivery, Operation, Outcome, Payload, Request};
 use crate::{
     driver::{ClassId, DriverKey, Instance, MachineId, OperationId, SessionId, Verb},
     session,
@@ -49,6 +49,8 @@ struct Books {
     running_count: AtomicUsize,
     idle: Notify,
     machines: DashMap<MachineId, Work>,
+    /// How many answers are kept that nobody heard: mostly none.
+    kept: AtomicUsize,
     recent: Mutex<VecDeque<Finished>>,
 }
 
@@ -57,7 +59,12 @@ struct Books {
 enum Work {
     Running(Arc<Operation>),
     MayRun(Hold),
-    Answered { request: Request, answer: Arc<Answer>, until: Instant },
+    /// With nobody there to hear it.
+    Answered {
+        request: Request,
+        answer: Arc<Answer>,
+        at: Instant,
+    },
 }
 
 /// An operation that was lost with its session and may still run in that driver instance.
@@ -117,6 +124,7 @@ impl Default for Ledger {
             running_count: AtomicUsize::new(0),
             idle: Notify::new(),
             machines: DashMap::new(),
+            kept: AtomicUsize::new(0),
             recent: Mutex::new(VecDeque::with_capacity(RECENT)),
         }))
     }
@@ -148,12 +156,15 @@ impl Ledger {
                             class: running.request.class.id.clone(),
                         });
                     }
-                    Work::Answered { request: answered, answer, until }
-                        if answered.is_same(&request) && Instant::now() < *until =>
+                    Work::Answered { request: answered, answer, at }
+                        if answered.is_same(&request) && Instant::now() < *at + KEEP_ANSWERS =>
                     {
                         return Ok(Claim::Remembered(Arc::clone(answer)));
                     }
-                    Work::Answered { .. } => None,
+                    Work::Answered { .. } => {
+                        self.0.kept.fetch_sub(1, Ordering::AcqRel);
+                        None
+                    }
                     Work::MayRun(hold) => Some(hold.clone()),
                 };
                 let operation = self.record(request, deadline, hold);
@@ -175,6 +186,10 @@ impl Ledger {
     pub(super) fn close(&self, operation: &Operation, outcome: &Outcome) {
         if operation.request.verb.is_mutation() {
             self.release(operation, outcome);
+        } else if self.0.kept.load(Ordering::Acquire) > 0
+            && let Outcome::Answered(answer) = outcome
+        {
+            self.forget_absent(operation, answer);
         }
         self.0.running.remove(&operation.id);
         let mut recent = self.0.recent.lock().expect("no panic while locked");
@@ -199,10 +214,11 @@ impl Ledger {
         }
         let left = match outcome {
             Outcome::Answered(answer) if answer.code.is_ok() && !operation.is_wanted() => {
+                self.0.kept.fetch_add(1, Ordering::AcqRel);
                 Some(Work::Answered {
                     request: operation.request.clone(),
                     answer: Arc::clone(answer),
-                    until: Instant::now() + KEEP_ANSWERS,
+                    at: Instant::now(),
                 })
             }
             Outcome::Answered(_) => None,
@@ -228,6 +244,27 @@ impl Ledger {
             Some(left) => drop(work.insert(left)),
             None => drop(work.remove()),
         }
+    }
+
+    /// Forgets kept answers about machines that a status or list answer no longer shows: a create
+    /// that is asked for again must then be executed again.
+    fn forget_absent(&self, operation: &Operation, answer: &Answer) {
+        let request = &operation.request;
+        let forget = |kept: &Request, at: Instant| match (request.verb, &answer.payload) {
+            _ if kept.class.id != request.class.id || at > operation.submitted => false,
+            (Verb::GetStatus, _) => {
+                answer.code == Code::NOT_FOUND && kept.machine == request.machine
+            }
+            (Verb::List, Payload::List(machines)) => {
+                let shown = |machine: &v1::Machine| *machine.machine_name == *kept.machine;
+                answer.code.is_ok() && request.provider_id.is_empty() && !machines.iter().any(shown)
+            }
+            _ => false,
+        };
+        self.retain(|work| match work {
+            Work::Answered { request, at, .. } => !forget(request, *at),
+            Work::Running(_) | Work::MayRun(_) => true,
+        });
     }
 
     /// Hears from a driver of an operation that an earlier stream gave it, perhaps one to an earlier
@@ -293,10 +330,20 @@ impl Ledger {
     /// Drops what is too old to matter, so that machines that never come back cost nothing.
     pub fn forget_old(&self) {
         let now = Instant::now();
-        self.0.machines.retain(|_, work| match work {
+        self.retain(|work| match work {
             Work::Running(_) => true,
             Work::MayRun(hold) => now < hold.until,
-            Work::Answered { until, .. } => now < *until,
+            Work::Answered { at, .. } => now < *at + KEEP_ANSWERS,
+        });
+    }
+
+    fn retain(&self, keep: impl Fn(&Work) -> bool) {
+        self.0.machines.retain(|_, work| {
+            let keep = keep(work);
+            if !keep && matches!(work, Work::Answered { .. }) {
+                self.0.kept.fetch_sub(1, Ordering::AcqRel);
+            }
+            keep
         });
     }
 }
