@@ -64,6 +64,10 @@ impl Scripted {
                 }
                 () = op.cancellation().cancelled() => Err(Error::cancelled("as you like")),
             },
+            "doomed" => {
+                self.gate.acquire().await.expect("never closed").forget();
+                Err(Error::unavailable("the cloud is away"))
+            }
             // Hears nothing.
             "stubborn" => std::future::pending().await,
             "panicking" => panic!("oh no"),

@@ -112,6 +112,18 @@ async fn a_lookup_goes_on_over_a_reconnect() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn revisions_of_one_session_mean_nothing_to_the_next() {
+    let (mut broker, _running, mut peer) = connected().await;
+    peer.ask(1, "get_status", "classy-1").await;
+    peer.executed(1).await;
+    peer.cut().await;
+    let mut peer = broker.welcome().await;
+    peer.ask(1, "get_status", "classy-1").await;
+    assert_eq!(seen(peer.executed(1).await).1, "key-1 default");
+    assert_eq!(broker.shelf.class_lookups.load(SeqCst), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_class_without_a_secret_has_none() {
     let (broker, _running, mut peer) = connected().await;
     peer.ask_with(1, "create", "classy-1", |params| params.secret_revision = 0).await;
