@@ -55,7 +55,7 @@ pub async fn run(config: Config, driver: impl Driver) -> Result<(), RunError> {
         executor,
         dial: config.dial.clone(),
         bearer: Bearer::new(config.token.as_ref()).map_err(RunError::Config)?,
-        drain: config.shutdown.child_token(),
+        drain: CancellationToken::new(),
         stop,
     });
     info!(instance = instance.id, brokers = ?config.addresses, "driver starts");
@@ -122,8 +122,9 @@ async fn steer(config: &Config, shared: &Shared) -> std::convert::Infallible {
     let mut signals = drain::Signals::new(config.handle_signals);
     tokio::select! {
         name = signals.next() => info!(signal = name, "draining"),
-        () = shared.drain.cancelled() => info!("told to stop, draining"),
+        () = config.shutdown.cancelled() => info!("told to stop, draining"),
     }
+    // In this order: once a session has announced the drain, nothing may start.
     shared.executor.close();
     shared.drain.cancel();
     tokio::select! {

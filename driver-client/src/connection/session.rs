@@ -159,6 +159,8 @@ impl<'a> Session<'a> {
             if let Some(why) = self.may_leave() {
                 return Ok(why);
             }
+            let has_room = self.outbox.len() < self.most_outstanding * 4;
+            let is_waiting = self.is_waiting_to_leave();
             // Every branch is cancel safe: the ones that lose the race lose nothing.
             tokio::select! {
                 biased;
@@ -176,7 +178,7 @@ impl<'a> Session<'a> {
                         }
                     }
                 }
-                frame = inbound.message(), if self.outbox.len() < self.most_outstanding * 4 => match frame {
+                frame = inbound.message(), if has_room => match frame {
                     Ok(Some(frame)) => {
                         self.heard = Instant::now();
                         self.receive(frame);
@@ -188,7 +190,7 @@ impl<'a> Session<'a> {
                 () = sleep_until(self.heard + self.dead_after) => {
                     return Err(End::Silent(self.dead_after));
                 }
-                () = sleep_until(self.leave_at.unwrap_or(self.heard)), if self.is_waiting_to_leave() => {}
+                () = sleep_until(self.leave_at.unwrap_or(self.heard)), if is_waiting => {}
             }
         }
     }

@@ -1,7 +1,7 @@
 //! A driver for a cloud in a folder: the demo, the tests' partner, the driver to copy.
 //!
-//! [`cloud`] is the provider: VMs are files, so they survive any crash of the driver. [`spec`] is
-//! what a machine class may say, faults on demand included. [`driver`] is the part that every
+//! `cloud` is the provider: VMs are files, so they survive any crash of the driver. `spec` is
+//! what a machine class may say, faults on demand included. `driver` is the part that every
 //! driver has to write: the verbs.
 
 mod cloud;
