@@ -21,7 +21,7 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 
 pub use self::{
-    answer::{Answer, Code, Payload, shortened},
+    answer::{Answer, Code, Payload, duration, shortened},
     ledger::{Claim, Conflict, Finished, Hold, Ledger},
     request::Request,
     ticket::Ticket,

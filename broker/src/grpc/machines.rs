@@ -12,9 +12,9 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::{status, timeout};
 use crate::{
-    dispatch::{Answered, Ask, Dispatcher},
+    dispatch::{Answered, Ask, Dispatcher, Error},
     driver::Verb,
-    operation::{Answer, Payload},
+    operation::{Answer, Payload, duration},
 };
 
 /// How many operations of one Submit stream run at once; beyond that the stream is not read.
@@ -80,7 +80,7 @@ impl Machines {
                 let payload = self.execute(Ask::volume_ids(request), timeout).await;
                 return payload.map(volume_ids).map(Outcome::VolumeIds);
             }
-            None => return Err(Status::invalid_argument("operation: one must be set")),
+            None => return Err(invalid("operation", "one must be set").into()),
         };
         self.execute(Ask::machine(verb, request), timeout).await.map(machine).map(Outcome::Machine)
     }
@@ -154,9 +154,13 @@ impl machines_server::Machines for Machines {
     }
 }
 
-fn positive(timeout: prost_types::Duration) -> Result<Duration, Status> {
-    let positive = Duration::try_from(timeout).ok().filter(|timeout| !timeout.is_zero());
-    positive.ok_or_else(|| Status::invalid_argument("timeout: must be more than zero"))
+fn positive(timeout: prost_types::Duration) -> Result<Duration, Error> {
+    let positive = duration(timeout).filter(|timeout| !timeout.is_zero());
+    positive.ok_or_else(|| invalid("timeout", "must be more than zero"))
+}
+
+fn invalid(field: &'static str, problem: &str) -> Error {
+    Error::Invalid { field, problem: problem.to_owned() }
 }
 
 fn to_message(status: Status) -> tonic_types::Status {

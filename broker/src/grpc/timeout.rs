@@ -2,16 +2,19 @@
 
 use std::time::Duration;
 
-use tonic::{Status, metadata::MetadataMap};
+use tonic::metadata::MetadataMap;
+
+use crate::dispatch::Error;
 
 /// How long the caller waits, if it said so.
 ///
 /// A little less than it said, so that it hears from us how far its operation got, rather than from
 /// its own clock that it knows nothing.
-pub(super) fn of(metadata: &MetadataMap) -> Result<Option<Duration>, Status> {
+pub(super) fn of(metadata: &MetadataMap) -> Result<Option<Duration>, Error> {
     let Some(value) = metadata.get("grpc-timeout") else { return Ok(None) };
-    let timeout = value.to_str().ok().and_then(parse).ok_or_else(|| {
-        Status::invalid_argument("grpc-timeout: up to 8 digits and one of H, M, S, m, u, n")
+    let timeout = value.to_str().ok().and_then(parse).ok_or_else(|| Error::Invalid {
+        field: "grpc-timeout",
+        problem: "must be up to 8 digits and one of H, M, S, m, u, n".to_owned(),
     })?;
     Ok(Some(timeout - margin(timeout)))
 }

@@ -95,6 +95,14 @@ impl Answer {
     }
 }
 
+/// A time from the wire; `None` for one that makes no sense. The library's own conversion overflows
+/// at the extremes.
+pub fn duration(from_wire: prost_types::Duration) -> Option<Duration> {
+    let seconds = u64::try_from(from_wire.seconds).ok()?;
+    let nanos = u32::try_from(from_wire.nanos).ok()?;
+    Some(Duration::new(seconds, nanos))
+}
+
 /// At most about `most` bytes of a text, with a sign where something is missing.
 pub fn shortened(mut text: String, most: usize) -> String {
     if text.len() > most {

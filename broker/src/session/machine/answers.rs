@@ -6,7 +6,7 @@ use broker_proto::v1::{self, driver_side::Response, operation_result};
 
 use crate::{
     driver::Verb,
-    operation::{Answer, Code, Payload},
+    operation::{Answer, Code, Payload, duration},
 };
 
 /// What a driver answered to one operation.
@@ -66,7 +66,7 @@ impl Reply {
         Reply {
             code: Code::from_wire(result.code),
             message: result.message,
-            retry_after: result.retry_after.and_then(|after| after.try_into().ok()),
+            retry_after: result.retry_after.and_then(duration),
             content: match result.payload {
                 None => Content::None,
                 Some(operation_result::Payload::Machine(machine)) => Content::Machine(machine),
