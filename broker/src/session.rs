@@ -15,7 +15,7 @@ use tokio::{
     sync::{mpsc, oneshot},
     time::{Instant, sleep_until},
 };
-use tonic::Status;
+use tonic::{Code, Status};
 
 use self::{
     handle::{Admitted, Command, Ends},
@@ -62,8 +62,8 @@ impl Default for Times {
 pub enum End {
     /// The driver unregistered, or closed its side.
     Left,
-    /// The connection broke.
-    Broken(String),
+    /// The connection broke, or brought what cannot be read.
+    Broken(Code, String),
     /// Nothing was heard for too long.
     Silent,
     /// A newer session of the same driver took its seat.
@@ -128,7 +128,7 @@ impl Session {
                         }
                         self.write_more(&outbound);
                     }
-                    Err(_) => return End::Broken("the driver's side is gone".to_owned()),
+                    Err(_) => return End::Broken(Code::Cancelled, "the driver's side is gone".to_owned()),
                 },
                 frame = inbound.next() => match frame {
                     Some(Ok(frame)) => match self.machine.hear(frame, Instant::now()) {
@@ -141,7 +141,7 @@ impl Session {
                             self.prove(sequence);
                         }
                     },
-                    Some(Err(status)) => return End::Broken(status.message().to_owned()),
+                    Some(Err(status)) => return End::Broken(status.code(), status.message().to_owned()),
                     None => return End::Left,
                 },
                 Some(command) = self.commands.recv() => self.obey(command),

@@ -157,7 +157,13 @@ impl Drivers {
         }
         let first = match timeout(self.admission.hello_within, inbound.next()).await {
             Ok(Some(Ok(first))) => first,
-            Ok(_) => {
+            Ok(Some(Err(status))) => {
+                tracing::debug!(peer = %peer.address, why = status.message(), "never registered");
+                // The peer may be gone: then nobody has to be told.
+                drop(outbound.try_send(Err(Status::new(status.code(), status.message()))));
+                return;
+            }
+            Ok(None) => {
                 tracing::debug!(peer = %peer.address, "left before it registered");
                 return;
             }
@@ -302,7 +308,9 @@ async fn reject(rejection: &Rejection, native: bool, outbound: &Outbound, peer: 
 /// What the driver is told at the end, where it did not end it itself.
 fn farewell(end: &End) -> Option<Status> {
     match end {
-        End::Left | End::Broken(_) => None,
+        End::Left => None,
+        // One that still listens learns what it did wrong, such as a frame that is too large.
+        End::Broken(code, why) => Some(Status::new(*code, why)),
         End::Silent => Some(Status::deadline_exceeded("nothing was heard for too long")),
         End::Replaced => Some(Status::aborted("a newer session took this one's place")),
         End::ShutDown => Some(Status::unavailable("the broker is stopping")),
