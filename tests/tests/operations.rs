@@ -232,6 +232,23 @@ async fn a_drivers_error_keeps_its_code_message_and_retry_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_retry_time_that_makes_no_sense_is_left_out() {
+    let broker = TestBroker::start();
+    let mut driver = broker.driver("a").await;
+    let controller = broker.controller().await;
+    for (seconds, nanos) in [(-1, 0), (i64::MIN, i32::MIN), (0, -1), (i64::MAX, i32::MAX)] {
+        let create = controller.creating("w");
+        let operation = driver.take().await;
+        let nonsense = Some(prost_types::Duration { seconds, nanos });
+        let result = OperationResult { retry_after: nonsense, ..failed(Code::Aborted, "no") };
+        driver.answer(&operation, result);
+        assert_eq!(create.error().await.code(), Code::Aborted, "{seconds}.{nanos}");
+    }
+    driver.vanish();
+    broker.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_code_that_nobody_knows_is_unknown_and_an_endless_message_ends() {
     let broker = TestBroker::start();
     let mut driver = broker.driver("a").await;
