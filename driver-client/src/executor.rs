@@ -219,6 +219,9 @@ impl Executor {
             },
         };
         self.started(id);
+        // The session was just woken, to run next on this very thread. Let it: driver code that
+        // blocks would keep it, and the heartbeat with it, from running at all.
+        tokio::task::yield_now().await;
         tokio::select! {
             biased;
             () = self.stop.cancelled() => Err(Error::unavailable("the driver stopped")),

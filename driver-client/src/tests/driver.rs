@@ -1,6 +1,9 @@
 //! A driver that does what the name of the machine says.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use tokio::sync::{Notify, Semaphore};
 
@@ -67,6 +70,15 @@ impl Scripted {
             "doomed" => {
                 self.gate.acquire().await.expect("never closed").forget();
                 Err(Error::unavailable("the cloud is away"))
+            }
+            // What no driver should do: keeps its thread until the test lets it go.
+            "blocking" => {
+                let begin = std::time::Instant::now();
+                while self.gate.available_permits() == 0 {
+                    assert!(begin.elapsed() < Duration::from_secs(30), "the test forgot us");
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Ok(machine)
             }
             // Hears nothing.
             "stubborn" => std::future::pending().await,

@@ -239,3 +239,17 @@ async fn thousands_at_once_are_all_answered() {
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn code_that_blocks_its_thread_does_not_stop_the_heartbeat() {
+    let (_broker, running, mut peer) = connected().await;
+    let patience = Duration::from_secs(10);
+    peer.ask(1, "create", "blocking-m").await;
+    tokio::time::timeout(patience, peer.accepted(1)).await.expect("the session lives");
+    for sequence in 0..100 {
+        let pong = tokio::time::timeout(patience, peer.ping(sequence)).await;
+        assert_eq!(pong.expect("the session lives").in_flight, [1]);
+    }
+    running.script.gate.add_permits(1);
+    assert_eq!(peer.result(1).await.code, 0);
+}
