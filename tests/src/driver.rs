@@ -329,19 +329,20 @@ impl Driver {
         self.say(0, "drain", Response::Drain(v1::Drain::default()));
     }
 
-    /// Serves whatever comes until the stream ends, and says how many operations there were.
-    pub fn serve(mut self) -> JoinHandle<usize> {
-        tokio::spawn(async move {
-            let mut served = 0;
+    /// Serves whatever comes until the stream ends.
+    pub fn serve(mut self) -> Serving {
+        let machines = Arc::new(Mutex::new(Vec::new()));
+        let served = Arc::clone(&machines);
+        let task = tokio::spawn(async move {
             while let Ok(Some(frame)) = self.try_next_frame().await {
-                if frame.params.is_some() {
+                if let Some(params) = &frame.params {
+                    served.lock().expect("no panic while locked").push(params.machine_name.clone());
                     self.accept(&frame);
                     self.succeed(&frame);
-                    served += 1;
                 }
             }
-            served
-        })
+        });
+        Serving { task, machines }
     }
 
     pub async fn get_class(&self, name: &str) -> Result<v1::MachineClass, Status> {
@@ -400,6 +401,28 @@ impl Driver {
     pub async fn unregister(self) -> Result<(), Status> {
         self.say_nothing(0, "unregister");
         self.half_close().await
+    }
+}
+
+/// A driver that succeeds at everything. Dropping it cuts the connection.
+pub struct Serving {
+    task: JoinHandle<()>,
+    machines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Serving {
+    /// The machine names of the operations that it was sent so far.
+    pub fn served(&self) -> Vec<String> {
+        self.machines.lock().expect("no panic while locked").clone()
+    }
+
+    /// Cuts the connection, as a crash would.
+    pub fn vanish(self) {}
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.task.abort();
     }
 }
 

@@ -47,7 +47,7 @@ use tower::service_fn;
 use self::wire::Wire;
 pub use self::{
     controller::{Call, Controller, delivery, fact, reason, retry_after},
-    driver::{Driver, Hello, Service, failed, hello, kind, machine, page},
+    driver::{Driver, Hello, Service, Serving, failed, hello, kind, machine, page},
     submitter::{Submitter, submission},
     wire::Line,
 };

@@ -347,7 +347,7 @@ async fn a_verb_goes_to_the_instance_that_declares_it() {
         controller.status(&format!("w-{n}")).await.expect("one of them can");
     }
     poor.hears_nothing_for(Duration::from_secs(1)).await;
-    rich.abort();
+    rich.vanish();
     poor.vanish();
     broker.at_rest().await;
 }

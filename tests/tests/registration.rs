@@ -122,7 +122,7 @@ async fn a_stream_without_a_hello_is_closed_after_five_seconds_and_disturbs_nobo
     assert_eq!(dialled.elapsed().as_secs(), 5);
     controller.create("w").await.expect("others work on");
     assert_eq!(broker.drivers().await.len(), 1, "it never was listed");
-    working.abort();
+    working.vanish();
     broker.at_rest().await;
 }
 
@@ -149,7 +149,7 @@ async fn a_first_message_that_is_no_registration_ends_the_stream_at_once() {
     }
     assert!(began.elapsed() < Duration::from_secs(1));
     broker.controller().await.create("w").await.expect("others work on");
-    working.abort();
+    working.vanish();
     broker.at_rest().await;
 }
 
@@ -255,7 +255,7 @@ async fn a_frame_that_is_too_large_ends_its_stream_with_a_reason_and_no_other() 
     let mut unregistered = Driver::dial(broker.channel().await, Service::Today).await;
     unregistered.say_nothing(1, &"x".repeat(4 * 1024 * 1024));
     assert_eq!(unregistered.end().await.unwrap_err().code(), Code::OutOfRange);
-    working.abort();
+    working.vanish();
     broker.at_rest().await;
 }
 

@@ -22,7 +22,7 @@ async fn a_driver_that_comes_later_gets_what_waits_for_it() {
     let driver = broker.driver("a").await.serve();
     assert_eq!(create.answer().await.unwrap().provider_id, "id-w");
     assert!(came.elapsed() < Duration::from_secs(1), "told of it, not found by looking");
-    driver.abort();
+    driver.vanish();
     broker.at_rest().await;
 }
 
