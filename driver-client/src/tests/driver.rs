@@ -1,7 +1,7 @@
 //! A driver that does what the name of the machine says.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{Arc, Condvar, Mutex},
     time::Duration,
 };
 
@@ -17,6 +17,9 @@ pub(super) struct Scripted {
     called: Notify,
     /// What `held…` machines wait for.
     pub(super) gate: Semaphore,
+    /// What `blocking…` machines wait for.
+    free: Mutex<bool>,
+    freed: Condvar,
     /// How many machines a list has.
     pub(super) listed: Mutex<usize>,
 }
@@ -27,6 +30,8 @@ impl Default for Scripted {
             calls: Mutex::default(),
             called: Notify::new(),
             gate: Semaphore::new(0),
+            free: Mutex::default(),
+            freed: Condvar::new(),
             listed: Mutex::new(0),
         }
     }
@@ -47,6 +52,12 @@ impl Scripted {
             }
             called.await;
         }
+    }
+
+    /// Lets the threads go that are blocked.
+    pub(super) fn unblock(&self) {
+        *self.free.lock().unwrap() = true;
+        self.freed.notify_all();
     }
 
     fn note(&self, op: &Operation) {
@@ -73,11 +84,10 @@ impl Scripted {
             }
             // What no driver should do: keeps its thread until the test lets it go.
             "blocking" => {
-                let begin = std::time::Instant::now();
-                while self.gate.available_permits() == 0 {
-                    assert!(begin.elapsed() < Duration::from_secs(30), "the test forgot us");
-                    std::thread::sleep(Duration::from_millis(1));
-                }
+                let free = self.free.lock().unwrap();
+                let patience = Duration::from_secs(30);
+                let waited = self.freed.wait_timeout_while(free, patience, |free| !*free);
+                assert!(!waited.unwrap().1.timed_out(), "the test forgot us");
                 Ok(machine)
             }
             // Hears nothing.
