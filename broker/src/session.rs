@@ -15,7 +15,6 @@ use tokio::{
     sync::{mpsc, oneshot},
     time::{Instant, sleep_until},
 };
-use tonic::{Code, Status};
 
 use self::{
     handle::{Admitted, Command, Ends},
@@ -63,7 +62,7 @@ pub enum End {
     /// The driver unregistered, or closed its side.
     Left,
     /// The connection broke, or brought what cannot be read.
-    Broken(Code, String),
+    Broken(Broken),
     /// Nothing was heard for too long.
     Silent,
     /// A newer session of the same driver took its seat.
@@ -72,8 +71,16 @@ pub enum End {
     ShutDown,
 }
 
+/// What the transport said when it could read no more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broken {
+    /// As in gRPC.
+    pub code: i32,
+    pub why: String,
+}
+
 /// The way to the driver.
-pub type Outbound = mpsc::Sender<Result<BrokerSide, Status>>;
+pub type Outbound = mpsc::Sender<BrokerSide>;
 
 /// The task's side of a session.
 #[derive(Debug)]
@@ -108,7 +115,7 @@ impl Session {
     /// try again at once.
     pub async fn run(
         &mut self,
-        mut inbound: impl Stream<Item = Result<DriverSide, Status>> + Unpin,
+        mut inbound: impl Stream<Item = Result<DriverSide, Broken>> + Unpin,
         outbound: Outbound,
         mut resumed: impl FnMut(v1::Resumed),
     ) -> End {
@@ -124,11 +131,11 @@ impl Session {
                 permit = outbound.reserve(), if self.machine.has_frame(now) => match permit {
                     Ok(permit) => {
                         if let Some(frame) = self.machine.next_frame(Instant::now()) {
-                            permit.send(Ok(frame));
+                            permit.send(frame);
                         }
                         self.write_more(&outbound);
                     }
-                    Err(_) => return End::Broken(Code::Cancelled, "the driver's side is gone".to_owned()),
+                    Err(_) => return End::Left,
                 },
                 frame = inbound.next() => match frame {
                     Some(Ok(frame)) => match self.machine.hear(frame, Instant::now()) {
@@ -141,7 +148,7 @@ impl Session {
                             self.prove(sequence);
                         }
                     },
-                    Some(Err(status)) => return End::Broken(status.code(), status.message().to_owned()),
+                    Some(Err(broken)) => return End::Broken(broken),
                     None => return End::Left,
                 },
                 Some(command) = self.commands.recv() => self.obey(command),
@@ -160,7 +167,7 @@ impl Session {
         while self.machine.has_frame(Instant::now()) {
             let Ok(permit) = outbound.try_reserve() else { return };
             match self.machine.next_frame(Instant::now()) {
-                Some(frame) => permit.send(Ok(frame)),
+                Some(frame) => permit.send(frame),
                 None => return,
             }
         }

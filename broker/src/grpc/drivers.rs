@@ -1,33 +1,29 @@
 //! The drivers' door: handshake, seat, session; and their questions for classes and secrets.
 
-use std::{pin::Pin, sync::Arc, time::Duration, time::SystemTime};
+mod stream;
 
-use broker_proto::v1::{
-    self, BrokerSide, DriverSide, broker_side::Control, drivers_server, reject::Reason,
-};
-use tokio::{sync::mpsc, time::timeout};
-use tokio_stream::{StreamExt as _, wrappers::ReceiverStream};
+use std::{pin::Pin, sync::Arc, time::Duration};
+
+use broker_proto::v1::{self, BrokerSide, DriverSide, drivers_server};
+use futures::{FutureExt as _, Stream, StreamExt as _};
+use tokio::sync::{mpsc, oneshot};
+use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{Request, Response, Status, Streaming};
-use tracing::Instrument as _;
+use tracing::{Instrument as _, field::Empty};
 
 use super::{Peer, status};
 use crate::{
     auth::Auth,
     catalog::{Catalog, Denied, Scope, SecretName},
-    driver::{ClassId, DriverKey, SessionId},
+    driver::{ClassId, DriverKey},
     operation::Ledger,
     registry::Registry,
-    session::{
-        End, Info, Outbound, Session, Times, Token,
-        handshake::{self, Hello, PROTOCOL, Rejection},
-    },
+    session::{Times, Token},
 };
 
 /// Frames on their way to the transport. What waits behind them is still NOT_SENT.
 const OUTBOUND: usize = 16;
-/// When a rejected driver should try again while this broker stops.
-const AFTER_STOP: Duration = Duration::from_secs(2);
 
 /// What every driver is told and held to.
 #[derive(Clone, Debug)]
@@ -66,7 +62,7 @@ pub struct Drivers {
 
 #[tonic::async_trait]
 impl drivers_server::Drivers for Drivers {
-    type RegisterStream = Pin<Box<ReceiverStream<Result<BrokerSide, Status>>>>;
+    type RegisterStream = Pin<Box<dyn Stream<Item = Result<BrokerSide, Status>> + Send>>;
 
     async fn register(
         &self,
@@ -75,14 +71,18 @@ impl drivers_server::Drivers for Drivers {
         self.authenticate(&request)?;
         let peer = peer(&request)?;
         let (outbound, frames) = mpsc::channel(OUTBOUND);
-        let span = tracing::info_span!(
-            "session",
-            driver = tracing::field::Empty,
-            id = tracing::field::Empty
-        );
-        self.sessions
-            .spawn(self.clone().serve(request.into_inner(), outbound, peer).instrument(span));
-        Ok(Response::new(Box::pin(ReceiverStream::new(frames))))
+        let (farewell, last) = oneshot::channel();
+        let serve = self.clone().serve(request.into_inner(), outbound, peer);
+        let span = tracing::info_span!("session", driver = Empty, id = Empty);
+        let serve = async move {
+            if let Err(status) = serve.await {
+                // The peer may be gone: then nobody has to be told.
+                farewell.send(status).ok();
+            }
+        };
+        self.sessions.spawn(serve.instrument(span));
+        let last = last.into_stream().filter_map(async |status| status.ok().map(Err));
+        Ok(Response::new(Box::pin(ReceiverStream::new(frames).map(Ok).chain(last))))
     }
 
     async fn get_machine_class(
@@ -139,117 +139,6 @@ impl drivers_server::Drivers for Drivers {
 }
 
 impl Drivers {
-    /// One driver, from its first frame to its last:
-    ///
-    /// 1. The broker speaks first, as it did in 2018.
-    /// 2. The driver registers within a few seconds, or the stream ends.
-    /// 3. It takes its seats, or is told why not.
-    /// 4. A native driver is welcomed.
-    /// 5. Its session runs until it ends.
-    async fn serve(self, mut inbound: Streaming<DriverSide>, outbound: Outbound, peer: Peer) {
-        let greeting = BrokerSide {
-            operation_id: 1,
-            operation_type: "register".to_owned(),
-            ..Default::default()
-        };
-        if outbound.send(Ok(greeting)).await.is_err() {
-            return;
-        }
-        let first = match timeout(self.admission.hello_within, inbound.next()).await {
-            Ok(Some(Ok(first))) => first,
-            Ok(Some(Err(status))) => {
-                tracing::debug!(peer = %peer.address, why = status.message(), "never registered");
-                // The peer may be gone: then nobody has to be told.
-                drop(outbound.try_send(Err(Status::new(status.code(), status.message()))));
-                return;
-            }
-            Ok(None) => {
-                tracing::debug!(peer = %peer.address, "left before it registered");
-                return;
-            }
-            Err(_) => {
-                let why = "no registration came in time";
-                tracing::info!(peer = %peer.address, why, "driver rejected");
-                // The peer may be gone: then nobody has to be told.
-                drop(outbound.try_send(Err(Status::deadline_exceeded(why))));
-                return;
-            }
-        };
-        let native = is_native(&first);
-        let admitted = match self.admit(first, &peer) {
-            Ok((hello, info)) => {
-                let (handle, session) =
-                    Session::new(info, hello.terms, self.admission.times, self.admission.queue);
-                self.registry.register(&handle).await.map(|seats| (handle, session, seats))
-            }
-            Err(rejection) => Err(rejection),
-        };
-        let (handle, mut session, seats) = match admitted {
-            Ok(admitted) => admitted,
-            Err(rejection) => return reject(&rejection, native, &outbound, &peer).await,
-        };
-        let info = handle.info();
-        let span = tracing::Span::current();
-        span.record("driver", &*info.instance.id).record("id", info.id.to_string());
-        tracing::info!(
-            kinds = %kinds(&info.keys), version = info.version, protocol = info.protocol,
-            peer = %peer.address, "driver registered"
-        );
-        if native && outbound.send(Ok(self.welcome(info))).await.is_err() {
-            return;
-        }
-        let resumed = |operation| self.ledger.resumed(operation, info);
-        let end = session.run(inbound, outbound.clone(), resumed).await;
-        // In this order: callers whose operations come back unsent look for another driver at once.
-        drop(seats);
-        drop(session);
-        tracing::info!(?end, "session over");
-        if let Some(status) = farewell(&end) {
-            // The peer may be gone: then nobody has to be told.
-            drop(outbound.try_send(Err(status)));
-        }
-    }
-
-    fn admit(&self, first: DriverSide, peer: &Peer) -> Result<(Hello, Info), Rejection> {
-        let hello = handshake::read(first, &peer.address)?;
-        if self.closing.is_cancelled() {
-            let rejection = Rejection::new(Reason::Draining, "this broker is stopping");
-            return Err(rejection.retry_after(AFTER_STOP));
-        }
-        let info = Info {
-            id: SessionId::random(),
-            token: Token::random(),
-            name: hello.name.clone(),
-            keys: hello.keys.clone(),
-            instance: hello.instance.clone(),
-            version: hello.version.clone(),
-            protocol: hello.protocol,
-            verbs: hello.verbs.clone(),
-            capacity: hello.terms.capacity,
-            resumes: hello.resumes,
-            connection: peer.connection,
-            address: peer.address.clone(),
-            connected_at: SystemTime::now(),
-        };
-        Ok((hello, info))
-    }
-
-    fn welcome(&self, info: &Info) -> BrokerSide {
-        let times = &self.admission.times;
-        control(
-            "welcome",
-            Control::Welcome(v1::Welcome {
-                session_id: info.id.to_string(),
-                session_token: info.token.reveal().to_owned(),
-                replica_id: self.admission.replica.clone(),
-                protocol: PROTOCOL,
-                ping_interval: times.ping_every.try_into().ok(),
-                dead_after: times.dead_after.try_into().ok(),
-                peers: Vec::new(),
-            }),
-        )
-    }
-
     fn authenticate<T>(&self, request: &Request<T>) -> Result<(), Status> {
         let bearer = request.metadata().get("authorization").map(|value| value.as_bytes());
         self.auth.check(bearer).map_err(|denied| Status::unauthenticated(denied.to_string()))
@@ -280,60 +169,6 @@ fn refuse(denied: &Denied, token: Option<Token>, peer: &Peer) -> Result<String, 
         Some(_) => Err(status::of_denied(denied)),
         None => Ok(denied.public_message()),
     }
-}
-
-async fn reject(rejection: &Rejection, native: bool, outbound: &Outbound, peer: &Peer) {
-    tracing::info!(peer = %peer.address, reason = ?rejection.reason, why = %rejection, "driver rejected");
-    let frame = v1::Reject {
-        reason: rejection.reason.into(),
-        message: rejection.message.clone(),
-        retryable: rejection.is_retryable(),
-        retry_after: rejection.retry_after.and_then(|after| after.try_into().ok()),
-    };
-    if native && outbound.send(Ok(control("reject", Control::Reject(frame)))).await.is_err() {
-        return;
-    }
-    let status = match rejection.reason {
-        Reason::Duplicate => Status::already_exists(&rejection.message),
-        Reason::Denied => Status::permission_denied(&rejection.message),
-        Reason::Draining | Reason::Busy => Status::unavailable(&rejection.message),
-        Reason::Invalid | Reason::Protocol | Reason::Unspecified => {
-            Status::invalid_argument(&rejection.message)
-        }
-    };
-    // The peer may be gone: then nobody has to be told.
-    drop(outbound.send(Err(status)).await);
-}
-
-/// What the driver is told at the end, where it did not end it itself.
-fn farewell(end: &End) -> Option<Status> {
-    match end {
-        End::Left => None,
-        // One that still listens learns what it did wrong, such as a frame that is too large.
-        End::Broken(code, why) => Some(Status::new(*code, why)),
-        End::Silent => Some(Status::deadline_exceeded("nothing was heard for too long")),
-        End::Replaced => Some(Status::aborted("a newer session took this one's place")),
-        End::ShutDown => Some(Status::unavailable("the broker is stopping")),
-    }
-}
-
-fn control(operation_type: &str, control: Control) -> BrokerSide {
-    BrokerSide {
-        operation_type: operation_type.to_owned(),
-        control: Some(control),
-        ..Default::default()
-    }
-}
-
-fn is_native(first: &DriverSide) -> bool {
-    matches!(
-        &first.response,
-        Some(v1::driver_side::Response::Registration(registration)) if registration.hello.is_some()
-    )
-}
-
-fn kinds(keys: &[DriverKey]) -> String {
-    keys.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 fn class_id(class: v1::ClassRef) -> ClassId {

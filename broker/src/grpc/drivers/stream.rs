@@ -1,0 +1,203 @@
+//! One driver's stream, from its first frame to its last.
+
+use std::time::{Duration, SystemTime};
+
+use broker_proto::v1::{
+    self, BrokerSide, DriverSide, broker_side::Control, driver_side::Response, reject::Reason,
+};
+use tokio::time::timeout;
+use tokio_stream::StreamExt as _;
+use tonic::{Code, Status, Streaming};
+
+use super::{Drivers, Peer};
+use crate::{
+    driver::{DriverKey, SessionId},
+    registry::Registration,
+    session::{
+        Broken, End, Info, Outbound, Session, SessionHandle, Token,
+        handshake::{self, Hello, PROTOCOL, Rejection},
+    },
+};
+
+/// When a rejected driver should try again while this broker stops.
+const AFTER_STOP: Duration = Duration::from_secs(2);
+
+/// A driver that was let in.
+struct Admitted {
+    handle: SessionHandle,
+    // Dropped after the seats, so that callers whose operations come back unsent find another driver.
+    session: Session,
+    seats: Registration,
+}
+
+impl Drivers {
+    /// The life of a stream:
+    ///
+    /// 1. The broker speaks first, as it did in 2018.
+    /// 2. The driver registers within a few seconds, or the stream ends.
+    /// 3. It takes its seats, or is told why not.
+    /// 4. A native driver is welcomed.
+    /// 5. Its session runs until it ends.
+    ///
+    /// The error is what the driver is told at the end, where it did not end it itself.
+    pub(super) async fn serve(
+        self,
+        mut inbound: Streaming<DriverSide>,
+        outbound: Outbound,
+        peer: Peer,
+    ) -> Result<(), Status> {
+        let greeting = BrokerSide {
+            operation_id: 1,
+            operation_type: "register".to_owned(),
+            ..Default::default()
+        };
+        let gone = |_| Status::cancelled("the driver has gone");
+        outbound.send(greeting).await.map_err(gone)?;
+        let first = match timeout(self.admission.hello_within, inbound.next()).await {
+            Ok(Some(first)) => first?,
+            Ok(None) => return Ok(()),
+            Err(_) => {
+                let why = "no registration came in time";
+                tracing::info!(peer = %peer.address, why, "driver rejected");
+                return Err(Status::deadline_exceeded(why));
+            }
+        };
+        let native = is_native(&first);
+        let Admitted { handle, mut session, seats } = match self.admit(first, &peer).await {
+            Ok(admitted) => admitted,
+            Err(rejection) => {
+                tracing::info!(
+                    peer = %peer.address, reason = ?rejection.reason, why = %rejection,
+                    "driver rejected"
+                );
+                if native {
+                    outbound.send(reject(&rejection)).await.map_err(gone)?;
+                }
+                return Err(rejected(&rejection));
+            }
+        };
+        let info = handle.info();
+        let span = tracing::Span::current();
+        span.record("driver", &*info.instance.id).record("id", info.id.to_string());
+        tracing::info!(
+            kinds = %kinds(&info.keys), version = info.version, protocol = info.protocol,
+            peer = %peer.address, "driver registered"
+        );
+        if native {
+            outbound.send(self.welcome(info)).await.map_err(gone)?;
+        }
+        let inbound = inbound.map(|frame| {
+            frame.map_err(|status| Broken {
+                code: status.code().into(),
+                why: status.message().to_owned(),
+            })
+        });
+        let resumed = |operation| self.ledger.resumed(operation, info);
+        let end = session.run(inbound, outbound, resumed).await;
+        drop(seats);
+        drop(session);
+        tracing::info!(?end, "session over");
+        farewell(end)
+    }
+
+    async fn admit(&self, first: DriverSide, peer: &Peer) -> Result<Admitted, Rejection> {
+        let hello = handshake::read(first, &peer.address)?;
+        if self.closing.is_cancelled() {
+            let rejection = Rejection::new(Reason::Draining, "this broker is stopping");
+            return Err(rejection.retry_after(AFTER_STOP));
+        }
+        let terms = hello.terms;
+        let (times, queue) = (self.admission.times, self.admission.queue);
+        let (handle, session) = Session::new(info(hello, peer), terms, times, queue);
+        let seats = self.registry.register(&handle).await?;
+        Ok(Admitted { handle, session, seats })
+    }
+
+    fn welcome(&self, info: &Info) -> BrokerSide {
+        let times = &self.admission.times;
+        control(
+            "welcome",
+            Control::Welcome(v1::Welcome {
+                session_id: info.id.to_string(),
+                session_token: info.token.reveal().to_owned(),
+                replica_id: self.admission.replica.clone(),
+                protocol: PROTOCOL,
+                ping_interval: times.ping_every.try_into().ok(),
+                dead_after: times.dead_after.try_into().ok(),
+                peers: Vec::new(),
+            }),
+        )
+    }
+}
+
+fn info(hello: Hello, peer: &Peer) -> Info {
+    Info {
+        id: SessionId::random(),
+        token: Token::random(),
+        name: hello.name,
+        keys: hello.keys,
+        instance: hello.instance,
+        version: hello.version,
+        protocol: hello.protocol,
+        verbs: hello.verbs,
+        capacity: hello.terms.capacity,
+        resumes: hello.resumes,
+        connection: peer.connection,
+        address: peer.address.clone(),
+        connected_at: SystemTime::now(),
+    }
+}
+
+/// A rejection as a native driver reads it.
+fn reject(rejection: &Rejection) -> BrokerSide {
+    control(
+        "reject",
+        Control::Reject(v1::Reject {
+            reason: rejection.reason.into(),
+            message: rejection.message.clone(),
+            retryable: rejection.is_retryable(),
+            retry_after: rejection.retry_after.and_then(|after| after.try_into().ok()),
+        }),
+    )
+}
+
+/// A rejection as any gRPC client reads it.
+fn rejected(rejection: &Rejection) -> Status {
+    let code = match rejection.reason {
+        Reason::Duplicate => Code::AlreadyExists,
+        Reason::Denied => Code::PermissionDenied,
+        Reason::Draining | Reason::Busy => Code::Unavailable,
+        Reason::Invalid | Reason::Protocol | Reason::Unspecified => Code::InvalidArgument,
+    };
+    Status::new(code, &rejection.message)
+}
+
+fn farewell(end: End) -> Result<(), Status> {
+    match end {
+        End::Left => Ok(()),
+        // One that still listens learns what it did wrong, such as a frame that is too large.
+        End::Broken(Broken { code, why }) => Err(Status::new(Code::from_i32(code), why)),
+        End::Silent => Err(Status::deadline_exceeded("nothing was heard for too long")),
+        End::Replaced => Err(Status::aborted("a newer session took this one's place")),
+        End::ShutDown => Err(Status::unavailable("the broker is stopping")),
+    }
+}
+
+fn control(operation_type: &str, control: Control) -> BrokerSide {
+    BrokerSide {
+        operation_type: operation_type.to_owned(),
+        control: Some(control),
+        ..Default::default()
+    }
+}
+
+fn is_native(first: &DriverSide) -> bool {
+    matches!(
+        &first.response,
+        Some(Response::Registration(registration)) if registration.hello.is_some()
+    )
+}
+
+fn kinds(keys: &[DriverKey]) -> String {
+    keys.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
