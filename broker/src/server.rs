@@ -19,7 +19,7 @@ use self::listen::Listeners;
 pub use self::stop::signal;
 use crate::{
     auth::Auth,
-    catalog::{Catalog, Scope},
+    catalog::{Catalog, Denied, Scope},
     children::{self, DriverCommand, Tokens},
     dispatch::Dispatcher,
     grpc::{self, Admission, Connection, Drivers},
@@ -149,7 +149,8 @@ impl Broker {
                 Ok(secret) => {
                     for session in self.registry.sessions() {
                         let scope = Scope::new(&*self.catalog, &session.info().keys);
-                        if scope.secret(&secret).is_ok() {
+                        // One that is gone has to be forgotten, too.
+                        if !matches!(scope.secret(&secret), Err(Denied::Unreferenced(_))) {
                             session.secret_changed(&secret);
                         }
                     }
