@@ -6,11 +6,11 @@ use broker_proto::v1::{
     ClassRef, GetVolumeIDsRequest, ListMachinesRequest, Machine, MachineRequest, MachineResponse,
     machines_client::MachinesClient,
 };
-use tokio::task::JoinHandle;
+use tokio::{task::JoinHandle, time::timeout};
 use tonic::{IntoRequest, Request, Response, Status, transport::Channel};
 use tonic_types::{ErrorInfo, StatusExt as _};
 
-use crate::{API_VERSION, CLASS, KIND, Submitter};
+use crate::{API_VERSION, CLASS, KIND, PATIENCE, Submitter};
 
 #[derive(Clone)]
 pub struct Controller {
@@ -26,7 +26,8 @@ impl<T: Send + 'static> Call<T> {
     }
 
     pub async fn answer(self) -> Result<T, Status> {
-        self.0.await.expect("nobody cancelled it")
+        let answer = timeout(PATIENCE, self.0).await.expect("an answer comes within an hour");
+        answer.expect("nobody cancelled it")
     }
 
     pub async fn error(self) -> Status

@@ -18,7 +18,7 @@ use tokio::{sync::mpsc, task::JoinHandle, time::timeout};
 use tokio_stream::{StreamExt as _, wrappers::UnboundedReceiverStream};
 use tonic::{Code, Status, Streaming, transport::Channel};
 
-use crate::{API_VERSION, KIND};
+use crate::{API_VERSION, KIND, PATIENCE};
 
 /// The names under which the drivers' service answers.
 #[derive(Clone, Copy, Debug)]
@@ -222,7 +222,8 @@ impl Driver {
 
     /// The next frame of any kind but an answered ping; `None` at the end of the stream.
     pub async fn try_next_frame(&mut self) -> Result<Option<BrokerSide>, Status> {
-        self.frames.recv().await.transpose()
+        let frame = timeout(PATIENCE, self.frames.recv()).await;
+        frame.expect("something comes within an hour").transpose()
     }
 
     /// The end of the stream, whatever comes before it.

@@ -56,6 +56,9 @@ pub const KIND: &str = "SimMachineClass";
 pub const API_VERSION: &str = "sim.machinebroker.dev/v1alpha1";
 pub const CLASS: &str = "small";
 
+/// After so long nothing will come any more. Paused time gets there at once.
+const PATIENCE: Duration = Duration::from_secs(3600);
+
 /// A broker of a test's own. Dropping it ends it like a kill.
 pub struct TestBroker {
     pub broker: Broker,
