@@ -14,7 +14,7 @@ use broker_proto::v1::{
     drivers_server::DriversServer, machines_server::MachinesServer, registry_server::RegistryServer,
 };
 use tonic::service::Routes;
-use tonic_health::server::HealthReporter;
+use tonic_health::{ServingStatus, server::HealthReporter};
 
 pub use self::{
     connection::{Connection, Peer},
@@ -61,6 +61,8 @@ pub async fn routes(
 
 /// Says on the health service that this broker takes no more work.
 pub async fn not_serving(health: &HealthReporter) {
+    // The name of the whole, which most probes ask for.
+    health.set_service_status("", ServingStatus::NotServing).await;
     health.set_not_serving::<DriversServer<Drivers>>().await;
     health.set_not_serving::<MachinesServer<machines::Machines>>().await;
 }
