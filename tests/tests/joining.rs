@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use broker_proto::v1::{ClassRef, MachineRequest};
 use broker_tests::{
-    Controller, TestBroker, catalog, delivery, fact, failed, machine, page, reason, retry_after,
+    Controller, Driver, TestBroker, catalog, delivery, fact, failed, machine, page, reason,
+    retry_after,
 };
 use tonic::Code;
 
@@ -162,17 +163,27 @@ async fn a_driver_that_does_not_know_cancel_is_not_told() {
     broker.at_rest().await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_success_that_nobody_heard_answers_the_retry_without_a_second_execution() {
-    let broker = TestBroker::start();
-    let mut driver = broker.driver("a").await;
-    let controller = broker.controller().await;
-    let create = controller.creating("w");
+/// Leaves a create that succeeded as "sim:///1" when nobody waited for it any more.
+async fn leave_an_unheard_success(
+    broker: &TestBroker,
+    driver: &mut Driver,
+    controller: &Controller,
+    request: MachineRequest,
+) {
+    let create = controller.creating_with(request);
     let operation = driver.take().await;
     create.cancel().await;
     driver.next_cancel().await;
     driver.answer(&operation, machine("sim:///1"));
     broker.until_running(0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_success_that_nobody_heard_answers_the_retry_without_a_second_execution() {
+    let broker = TestBroker::start();
+    let mut driver = broker.driver("a").await;
+    let controller = broker.controller().await;
+    leave_an_unheard_success(&broker, &mut driver, &controller, with_id("")).await;
 
     tokio::time::sleep(Duration::from_secs(14 * 60)).await;
     for _ in 0..2 {
@@ -188,26 +199,12 @@ async fn a_success_that_nobody_heard_answers_the_retry_without_a_second_executio
     broker.at_rest().await;
 }
 
-/// Leaves a create of "w" that succeeded as "sim:///1" when nobody waited any more.
-async fn leave_an_unheard_success(
-    broker: &TestBroker,
-    driver: &mut broker_tests::Driver,
-    controller: &Controller,
-) {
-    let create = controller.creating("w");
-    let operation = driver.take().await;
-    create.cancel().await;
-    driver.next_cancel().await;
-    driver.answer(&operation, machine("sim:///1"));
-    broker.until_running(0).await;
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_delete_makes_an_unheard_create_forgotten() {
     let broker = TestBroker::start();
     let mut driver = broker.driver("a").await;
     let controller = broker.controller().await;
-    leave_an_unheard_success(&broker, &mut driver, &controller).await;
+    leave_an_unheard_success(&broker, &mut driver, &controller, with_id("")).await;
     let (deleted, _) = tokio::join!(controller.delete("w"), driver.serve_one());
     deleted.unwrap();
     let (created, _) = tokio::join!(controller.create("w"), driver.serve_one());
@@ -221,7 +218,7 @@ async fn a_status_that_knows_no_such_machine_makes_an_unheard_create_forgotten()
     let broker = TestBroker::start();
     let mut driver = broker.driver("a").await;
     let controller = broker.controller().await;
-    leave_an_unheard_success(&broker, &mut driver, &controller).await;
+    leave_an_unheard_success(&broker, &mut driver, &controller, with_id("")).await;
     let (status, ()) = tokio::join!(controller.status("w"), async {
         let operation = driver.take().await;
         driver.answer(&operation, failed(Code::NotFound, "no such machine"));
@@ -238,7 +235,7 @@ async fn a_list_without_the_machine_makes_an_unheard_create_forgotten() {
     let broker = TestBroker::start();
     let mut driver = broker.driver("a").await;
     let controller = broker.controller().await;
-    leave_an_unheard_success(&broker, &mut driver, &controller).await;
+    leave_an_unheard_success(&broker, &mut driver, &controller, with_id("")).await;
     for (listed, provider_id) in [("w", "sim:///1"), ("other", "id-w")] {
         let (list, ()) = tokio::join!(controller.list(), async {
             let operation = driver.take().await;
@@ -260,12 +257,7 @@ async fn another_request_id_executes_anew_and_the_same_one_does_not() {
     let broker = TestBroker::start();
     let mut driver = broker.driver("a").await;
     let controller = broker.controller().await;
-    let create = controller.creating_with(with_id("one"));
-    let operation = driver.take().await;
-    create.cancel().await;
-    driver.next_cancel().await;
-    driver.answer(&operation, machine("sim:///1"));
-    broker.until_running(0).await;
+    leave_an_unheard_success(&broker, &mut driver, &controller, with_id("one")).await;
 
     let again = controller.create_with(with_id("one")).await.unwrap();
     assert_eq!(again.provider_id, "sim:///1");
