@@ -23,7 +23,9 @@ pub use self::{
 };
 use crate::{dispatch::Dispatcher, registry::Registry};
 
-/// The largest frame or request that is read. Lists come in pages; user data is bounded besides.
+/// The largest frame of a driver that is read: those of 2018 send a list in one piece.
+pub const MAX_FRAME: usize = 16 * 1024 * 1024;
+/// The largest request of anyone else that is read. User data is bounded besides.
 pub const MAX_MESSAGE: usize = 4 * 1024 * 1024;
 
 /// All services, with health and reflection.
@@ -44,7 +46,7 @@ pub async fn routes(
     reporter.set_serving::<RegistryServer<registry::RegistryDoor>>().await;
     let routes = Routes::new(
         DriversServer::from_arc(drivers)
-            .max_decoding_message_size(MAX_MESSAGE)
+            .max_decoding_message_size(MAX_FRAME)
             .max_encoding_message_size(MAX_MESSAGE),
     )
     .add_service(

@@ -145,7 +145,7 @@ impl Driver {
         let (send, sent) = mpsc::unbounded_channel();
         let mut grpc = tonic::client::Grpc::new(channel.clone())
             .max_decoding_message_size(16 * 1024 * 1024)
-            .max_encoding_message_size(16 * 1024 * 1024);
+            .max_encoding_message_size(usize::MAX);
         grpc.ready().await.expect("the connection stands");
         let codec = tonic_prost::ProstCodec::<DriverSide, BrokerSide>::default();
         let mut request =

@@ -58,7 +58,13 @@ impl World {
     fn broker(&self, listen: &str) -> BrokerProcess {
         let catalog = format!("dir:{}", self.path("catalog"));
         BrokerProcess::start(&[
-            "serve", "--listen", listen, "--admin", "127.0.0.1:0", "--catalog", &catalog,
+            "serve",
+            "--listen",
+            listen,
+            "--admin",
+            "127.0.0.1:0",
+            "--catalog",
+            &catalog,
         ])
     }
 
@@ -172,8 +178,15 @@ async fn a_broker_that_is_killed_leaves_no_driver_program_behind() {
     let catalog = format!("dir:{}", world.path("catalog"));
     let program = format!("{} --cloud {}", binary("sim-driver").display(), world.path("cloud"));
     let mut broker = BrokerProcess::start(&[
-        "serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--catalog", &catalog,
-        "--driver-command", &program,
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--admin",
+        "127.0.0.1:0",
+        "--catalog",
+        &catalog,
+        "--driver-command",
+        &program,
     ]);
     let mut registry = RegistryClient::new(broker.channel().await);
     let give_up = Instant::now() + PATIENCE;
@@ -196,6 +209,7 @@ async fn a_broker_that_is_killed_leaves_no_driver_program_behind() {
 /// How many processes have `text` in their command line.
 fn processes_with(text: &str) -> usize {
     let entries = std::fs::read_dir("/proc").expect("a Linux");
-    let lines = entries.flatten().filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    let lines =
+        entries.flatten().filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
     lines.filter(|line| String::from_utf8_lossy(line).contains(text)).count()
 }

@@ -246,14 +246,14 @@ async fn a_frame_that_is_too_large_ends_its_stream_with_a_reason_and_no_other() 
     let broker = TestBroker::start();
     let mut large = broker.driver("large").await;
     let working = broker.driver("working").await.serve();
-    large.say_nothing(7, &"x".repeat(4 * 1024 * 1024));
+    large.say_nothing(7, &"x".repeat(broker::grpc::MAX_FRAME));
     let status = large.end().await.unwrap_err();
     assert_eq!(status.code(), Code::OutOfRange, "{status}");
     broker.until_drivers(1).await;
     broker.controller().await.create("w").await.expect("others work on");
 
     let mut unregistered = Driver::dial(broker.channel().await, Service::Today).await;
-    unregistered.say_nothing(1, &"x".repeat(4 * 1024 * 1024));
+    unregistered.say_nothing(1, &"x".repeat(broker::grpc::MAX_FRAME));
     assert_eq!(unregistered.end().await.unwrap_err().code(), Code::OutOfRange);
     working.vanish();
     broker.at_rest().await;

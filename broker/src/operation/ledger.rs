@@ -192,12 +192,14 @@ impl Ledger {
             self.forget_absent(operation, answer);
         }
         self.0.running.remove(&operation.id);
-        let mut recent = self.0.recent.lock().expect("no panic while locked");
-        if recent.len() == RECENT {
-            recent.pop_front();
+        // A caller that waits for a driver to come tries again and again; that is nothing to look at.
+        if operation.session().is_some() {
+            let mut recent = self.0.recent.lock().expect("no panic while locked");
+            if recent.len() == RECENT {
+                recent.pop_front();
+            }
+            recent.push_back(Finished::of(operation, outcome));
         }
-        recent.push_back(Finished::of(operation, outcome));
-        drop(recent);
         if self.0.running_count.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.idle.notify_waiters();
         }

@@ -153,7 +153,7 @@ fn key(api_version: &str, kind: &str, provider: &str) -> Result<DriverKey, Rejec
     };
     if !word(kind, "") {
         return Err(invalid(format!(
-            "kind {:?} is not the name of a kind: letters and digits, at least one",
+            "kind {:?} is not the name of a kind: 1 to {MAX_NAME} letters and digits",
             bounded(kind)
         )));
     }
