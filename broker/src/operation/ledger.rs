@@ -270,7 +270,7 @@ impl Ledger {
     }
 
     /// Hears from a driver of an operation that an earlier stream gave it, perhaps one to an earlier
-    /// broker process. While it runs, its machine meets no other instance.
+    /// broker process. Unless it failed, its machine meets no other instance for a while.
     pub fn resumed(&self, resumed: v1::Resumed, driver: &session::Info) {
         let Some(verb) = Verb::from_wire(&resumed.verb).filter(|verb| verb.is_mutation()) else {
             return;
@@ -290,9 +290,11 @@ impl Ledger {
         };
         let held_by_driver =
             |work: &Work| matches!(work, Work::MayRun(hold) if hold.instance == driver.instance);
-        match (resumed.result, self.0.machines.entry(machine)) {
-            (Some(_), Entry::Occupied(work)) if held_by_driver(work.get()) => drop(work.remove()),
-            (None, Entry::Vacant(free)) => drop(free.insert(Work::MayRun(Hold {
+        // A success is known to this driver alone, so the retry has to meet it, too.
+        let failed = resumed.result.is_some_and(|result| !Code::from_wire(result.code).is_ok());
+        match self.0.machines.entry(machine) {
+            Entry::Occupied(work) if failed && held_by_driver(work.get()) => drop(work.remove()),
+            Entry::Vacant(free) if !failed => drop(free.insert(Work::MayRun(Hold {
                 operation: None,
                 verb,
                 delivery: Delivery::Accepted,
