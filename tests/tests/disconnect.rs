@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use broker_proto::v1::{MachineRequest, OperationResult, Resumed, driver_side::Response};
 use broker_tests::{
-    Controller, Driver, Hello, TestBroker, delivery, fact, hello, machine, reason, retry_after,
+    Controller, Driver, Hello, TestBroker, delivery, fact, failed, hello, machine, reason,
+    retry_after,
 };
 use futures::future::join_all;
 use tokio::time::Instant;
@@ -237,6 +238,47 @@ async fn what_a_driver_resumes_after_a_restart_of_the_broker_meets_no_other_inst
     retry.answer().await.unwrap();
     back.vanish();
     drop(others);
+    broker.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_success_that_a_driver_resumes_is_asked_for_where_it_is_known() {
+    let broker = TestBroker::start();
+    let controller = broker.controller().await;
+    // Lost here, or given to the driver by a broker before this one.
+    for lost_here in [true, false] {
+        if lost_here {
+            lose_a_create(&broker, &controller).await;
+        }
+        let mut back = broker.driver("a").await;
+        back.say(0, "resumed", resumed(Some(machine("the first one's"))));
+        let mut others = Vec::new();
+        for n in 0..20 {
+            others.push(broker.driver(&format!("other-{n}")).await.serve());
+        }
+        let retry = controller.creating("w");
+        let operation = back.take().await;
+        back.answer(&operation, machine("the first one's"));
+        assert_eq!(retry.answer().await.unwrap().provider_id, "the first one's");
+        back.vanish();
+        drop(others);
+        broker.at_rest().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_that_a_driver_resumes_frees_the_machine() {
+    let broker = TestBroker::start();
+    let controller = broker.controller().await;
+    lose_a_create(&broker, &controller).await;
+    let back = broker.driver("a").await;
+    back.say(0, "resumed", resumed(Some(failed(Code::ResourceExhausted, "no quota"))));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    back.vanish();
+    broker.until_drivers(0).await;
+    let other = broker.driver("b").await.serve();
+    controller.create("w").await.expect("nothing runs any more");
+    other.vanish();
     broker.at_rest().await;
 }
 
