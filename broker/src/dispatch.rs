@@ -143,9 +143,10 @@ impl Dispatcher {
         let request = &ticket.operation().request;
         let session = match ticket.operation().hold.as_ref() {
             None => self.choose(request)?,
-            Some(hold) => match self.registry.holder(&request.key, hold) {
+            Some(hold) => match self.registry.holder(hold) {
                 Holder::Free => self.choose(request)?,
                 Holder::Back(session) if session.health() == Health::Ready => session,
+                Holder::Back(_) if hold.is_over => self.choose(request)?,
                 Holder::Back(_) | Holder::Away => return Err(Error::Away(hold.clone())),
             },
         };

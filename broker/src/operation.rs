@@ -69,6 +69,7 @@ pub struct Operation {
     delivery: AtomicU8,
     waiting: AtomicUsize,
     abandoned: AtomicBool,
+    heard: AtomicBool,
     outcome: Mutex<Option<Outcome>>,
     settled: Notify,
 }
@@ -93,6 +94,7 @@ impl Operation {
             delivery: AtomicU8::new(Delivery::NotSent as u8),
             waiting: AtomicUsize::new(0),
             abandoned: AtomicBool::new(false),
+            heard: AtomicBool::new(false),
             outcome: Mutex::new(None),
             settled: Notify::new(),
         })
@@ -148,8 +150,13 @@ impl Operation {
         }
         // The ledger goes first: a caller that retries at once must not meet the ended operation.
         self.ledger.close(self, &outcome);
-        *self.outcome.lock().expect("no panic while locked") = Some(outcome);
+        *self.outcome.lock().expect("no panic while locked") = Some(outcome.clone());
         self.settled.notify_waiters();
+        if let Outcome::Answered(answer) = outcome
+            && !self.is_wanted()
+        {
+            self.ledger.keep(self, &answer);
+        }
     }
 
     fn outcome(&self) -> Option<Outcome> {
@@ -174,6 +181,7 @@ impl Waiter {
             // Enlisted before looking, so that a settling in between is not missed.
             settled.as_mut().enable();
             if let Some(outcome) = self.operation.outcome() {
+                self.operation.heard.store(true, Ordering::Release);
                 return outcome;
             }
             settled.as_mut().await;
@@ -184,11 +192,20 @@ impl Waiter {
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        let last = self.operation.waiting.fetch_sub(1, Ordering::AcqRel) == 1;
-        if last && self.operation.outcome().is_none() {
-            self.operation.abandoned.store(true, Ordering::Release);
-            if let Some(session) = self.operation.session() {
-                session.callers_left();
+        let operation = &self.operation;
+        let last = operation.waiting.fetch_sub(1, Ordering::AcqRel) == 1;
+        if !last || operation.heard.load(Ordering::Acquire) {
+            return;
+        }
+        match operation.outcome() {
+            // It was settled as the last caller left: nobody heard.
+            Some(Outcome::Answered(answer)) => operation.ledger.keep(operation, &answer),
+            Some(Outcome::Lost) => {}
+            None => {
+                operation.abandoned.store(true, Ordering::Release);
+                if let Some(session) = operation.session() {
+                    session.callers_left();
+                }
             }
         }
     }

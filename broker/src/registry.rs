@@ -160,11 +160,12 @@ impl Registry {
     }
 
     /// Who may be asked for an operation that was lost and may still run.
-    pub fn holder(&self, key: &DriverKey, hold: &Hold) -> Holder {
+    pub fn holder(&self, hold: &Hold) -> Holder {
         if Instant::now() >= hold.until {
             return Holder::Free;
         }
-        let Some(seats) = self.0.groups.get(key) else { return Holder::Away };
+        let away = if hold.is_over { Holder::Free } else { Holder::Away };
+        let Some(seats) = self.0.groups.get(&hold.key) else { return away };
         for seat in seats.iter() {
             let info = seat.session.info();
             if info.instance == hold.instance {
@@ -180,7 +181,7 @@ impl Registry {
                 return Holder::Free;
             }
         }
-        Holder::Away
+        away
     }
 
     /// The key that serves classes of this kind and provider: a driver for just that provider, or

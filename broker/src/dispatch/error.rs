@@ -52,7 +52,7 @@ pub enum Error {
     /// An earlier request may still run where it was sent; this one was not sent.
     #[error(
         "an earlier {} of this machine may still be running in driver instance {:?}, \
-         which is not connected", .0.verb, .0.instance.id
+         which is away or does not answer", .0.verb, .0.instance.id
     )]
     Away(Hold),
 

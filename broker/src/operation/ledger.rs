@@ -32,8 +32,8 @@ use crate::{
 const KEEP_ANSWERS: Duration = Duration::from_secs(15 * 60);
 /// How long past its deadline a lost operation may still be running in the driver.
 const DRIVER_GRACE: Duration = Duration::from_secs(60);
-/// How long an operation that a driver resumed keeps its machine, unless its end is heard: as long as
-/// the longest default deadline.
+/// How long an operation that a driver resumed keeps its machine: as long as the longest default
+/// deadline, unless its end is heard.
 const RESUMED_FOR: Duration = Duration::from_secs(20 * 60);
 /// How many finished operations operators can look back on.
 const RECENT: usize = 1_000;
@@ -74,6 +74,10 @@ pub struct Hold {
     pub operation: Option<OperationId>,
     pub verb: Verb,
     pub delivery: Delivery,
+    /// It succeeded, as the instance told later. To ask that one is best, but no duty.
+    pub is_over: bool,
+    /// Under which the instance served it.
+    pub key: DriverKey,
     pub instance: Instance,
     /// Whether the instance answers a repeated request from its own table after a reconnect.
     pub resumes: bool,
@@ -215,14 +219,6 @@ impl Ledger {
             return;
         }
         let left = match outcome {
-            Outcome::Answered(answer) if answer.code.is_ok() && !operation.is_wanted() => {
-                self.0.kept.fetch_add(1, Ordering::AcqRel);
-                Some(Work::Answered {
-                    request: operation.request.clone(),
-                    answer: Arc::clone(answer),
-                    at: Instant::now(),
-                })
-            }
             Outcome::Answered(_) => None,
             // Nothing new happened: what was true before still is.
             Outcome::Lost if operation.delivery() == Delivery::NotSent => {
@@ -234,6 +230,8 @@ impl Ledger {
                     operation: Some(operation.id),
                     verb: operation.request.verb,
                     delivery: operation.delivery(),
+                    is_over: false,
+                    key: operation.request.key.clone(),
                     instance: info.instance.clone(),
                     resumes: info.resumes,
                     session: info.id,
@@ -245,6 +243,21 @@ impl Ledger {
         match left {
             Some(left) => drop(work.insert(left)),
             None => drop(work.remove()),
+        }
+    }
+
+    /// Keeps a success that nobody heard for the retry, unless the machine has new work by now.
+    pub(super) fn keep(&self, operation: &Operation, answer: &Arc<Answer>) {
+        if !operation.request.verb.is_mutation() || !answer.code.is_ok() {
+            return;
+        }
+        if let Entry::Vacant(free) = self.0.machines.entry(operation.request.machine_id()) {
+            self.0.kept.fetch_add(1, Ordering::AcqRel);
+            free.insert(Work::Answered {
+                request: operation.request.clone(),
+                answer: Arc::clone(answer),
+                at: Instant::now(),
+            });
         }
     }
 
@@ -277,11 +290,9 @@ impl Ledger {
         };
         let class = resumed.class.unwrap_or_default();
         let serves =
-            |key: &DriverKey| *key.api_version == class.api_version && *key.kind == class.kind;
-        if !driver.keys.iter().any(serves) {
-            // A driver has no say about machines of kinds that are not its own.
-            return;
-        }
+            |key: &&DriverKey| *key.api_version == class.api_version && *key.kind == class.kind;
+        // A driver has no say about machines of kinds that are not its own.
+        let Some(key) = driver.keys.iter().find(serves) else { return };
         let machine = MachineId {
             api_version: class.api_version.into(),
             kind: class.kind.into(),
@@ -290,21 +301,29 @@ impl Ledger {
         };
         let held_by_driver =
             |work: &Work| matches!(work, Work::MayRun(hold) if hold.instance == driver.instance);
-        // A success is known to this driver alone, so the retry has to meet it, too.
-        let failed = resumed.result.is_some_and(|result| !Code::from_wire(result.code).is_ok());
-        match self.0.machines.entry(machine) {
-            Entry::Occupied(work) if failed && held_by_driver(work.get()) => drop(work.remove()),
-            Entry::Vacant(free) if !failed => drop(free.insert(Work::MayRun(Hold {
+        let result = resumed.result.map(|result| Code::from_wire(result.code));
+        let hold = || {
+            Work::MayRun(Hold {
                 operation: None,
                 verb,
                 delivery: Delivery::Accepted,
+                // A success is known to this driver alone, so the retry had better meet it.
+                is_over: result.is_some(),
+                key: key.clone(),
                 instance: driver.instance.clone(),
                 resumes: driver.resumes,
                 session: driver.id,
                 since: Instant::now(),
                 until: Instant::now() + RESUMED_FOR,
-            }))),
-            _ => {}
+            })
+        };
+        let failed = result.is_some_and(|code| !code.is_ok());
+        match self.0.machines.entry(machine) {
+            Entry::Occupied(work) if !held_by_driver(work.get()) => {}
+            Entry::Occupied(work) if failed => drop(work.remove()),
+            Entry::Occupied(mut work) => drop(work.insert(hold())),
+            Entry::Vacant(_) if failed => {}
+            Entry::Vacant(free) => drop(free.insert(hold())),
         }
     }
 

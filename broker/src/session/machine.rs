@@ -92,7 +92,8 @@ struct Slot<T> {
     accepted_after_ping: u64,
     /// Pages of a list so far.
     pages: Vec<v1::Machine>,
-    /// A historic driver answered it with nonsense: it has moved on.
+    /// A historic driver answered it with nonsense: it has moved on and takes the next one. The right
+    /// answer may still come.
     botched: bool,
 }
 
@@ -254,8 +255,17 @@ impl<T: Ticket> Machine<T> {
     /// Whether an operation may go out: the driver has room for it and is not in doubt.
     fn may_send(&mut self, now: Instant) -> bool {
         !self.queue.is_empty()
-            && self.slots.len() < self.terms.capacity
+            && self.busy() < self.terms.capacity
             && (!self.terms.native || now < self.suspect_at())
+    }
+
+    /// How many operations the driver is at.
+    fn busy(&self) -> usize {
+        if self.terms.native {
+            self.slots.len()
+        } else {
+            self.slots.values().filter(|slot| !slot.botched).count()
+        }
     }
 
     /// The next frame to send, control frames first. The slot of an operation is open before its
