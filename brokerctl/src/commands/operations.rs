@@ -73,18 +73,19 @@ struct OperationView {
     session_id: String,
     delivery: &'static str,
     submitted_at: Option<String>,
-    age_seconds: Option<f64>,
+    time_seconds: Option<f64>,
     finished: bool,
     outcome: String,
     message: String,
+    /// Its age while it runs, all it took once it has finished.
     #[serde(skip)]
-    age: Option<Duration>,
+    time: Option<Duration>,
 }
 
 impl View for OperationList {
     fn text(&self, look: Look) -> String {
         let mut table =
-            Table::new(["ID", "VERB", "MACHINE", "CLASS", "DRIVER", "DELIVERY", "AGE", "OUTCOME"]);
+            Table::new(["ID", "VERB", "MACHINE", "CLASS", "DRIVER", "DELIVERY", "TIME", "OUTCOME"]);
         for operation in &self.operations {
             table.row([
                 (&operation.operation_id).into(),
@@ -93,7 +94,7 @@ impl View for OperationList {
                 operation.class.path().into(),
                 (&operation.driver_instance).into(),
                 operation.delivery.into(),
-                operation.age.map_or(String::new(), age::human).into(),
+                operation.time.map_or(String::new(), age::human).into(),
                 outcome(operation),
             ]);
         }
@@ -103,7 +104,7 @@ impl View for OperationList {
 
 impl From<Operation> for OperationView {
     fn from(operation: Operation) -> Self {
-        let age = duration(operation.age);
+        let took = duration(operation.age);
         Self {
             delivery: delivery(operation.delivery()),
             operation_id: operation.operation_id,
@@ -113,11 +114,11 @@ impl From<Operation> for OperationView {
             driver_instance: operation.driver_instance,
             session_id: operation.session_id,
             submitted_at: time(operation.submitted_at).map(rfc3339),
-            age_seconds: age.map(seconds),
+            time_seconds: took.map(seconds),
             finished: operation.finished,
             outcome: operation.outcome,
             message: operation.message,
-            age,
+            time: took,
         }
     }
 }
@@ -183,7 +184,7 @@ mod tests {
     #[test]
     fn operations_are_a_table() {
         let expected = "\
-ID      VERB     MACHINE    CLASS           DRIVER   DELIVERY   AGE    OUTCOME
+ID      VERB     MACHINE    CLASS           DRIVER   DELIVERY   TIME   OUTCOME
 op-12   create   worker-0   default/small   sim-0    ACCEPTED   2m5s   running
 op-11   list     <none>     default/small   sim-0    ANSWERED   12ms   RESOURCE_EXHAUSTED
 ";
@@ -209,7 +210,7 @@ operations:
   sessionId: 5f1c
   delivery: ACCEPTED
   submittedAt: \"1970-01-01T00:01:00.000Z\"
-  ageSeconds: 125.0
+  timeSeconds: 125.0
   finished: false
   outcome: \"\"
   message: \"\"
