@@ -40,14 +40,18 @@ pub(crate) struct Session<'a, 'c> {
     pub(crate) output: Output<'a, 'c>,
 }
 
-/// A machine class, as data.
+/// A machine class, as data. What was not said of it is left out.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ClassView {
+    #[serde(skip_serializing_if = "String::is_empty")]
     api_version: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
     kind: String,
     namespace: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
     name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
     provider: String,
 }
 

@@ -200,11 +200,9 @@ operations:
 - operationId: op-12
   verb: create
   class:
-    apiVersion: \"\"
     kind: SimMachineClass
     namespace: default
     name: small
-    provider: \"\"
   machineName: worker-0
   driverInstance: sim-0
   sessionId: 5f1c

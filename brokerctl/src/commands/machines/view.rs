@@ -177,8 +177,7 @@ worker-0   sim:///default/1   worker-0   10.0.0.1,worker-0.example
     "apiVersion": "sim.machinebroker.dev/v1alpha1",
     "kind": "SimMachineClass",
     "namespace": "default",
-    "name": "small",
-    "provider": ""
+    "name": "small"
   },
   "providerId": "sim:///default/1",
   "nodeName": "worker-0",
@@ -228,7 +227,6 @@ class:
   kind: SimMachineClass
   namespace: default
   name: small
-  provider: \"\"
 providerId: \"\"
 outcome: Absent
 ";
