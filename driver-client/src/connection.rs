@@ -42,6 +42,8 @@ pub(crate) struct Connection {
     url: String,
     classes: Arc<Classes>,
     backoff: Backoff,
+    /// This broker welcomed us before.
+    returning: bool,
     draining_since: Option<Instant>,
 }
 
@@ -53,7 +55,15 @@ const RETURN_AFTER_DRAIN: Duration = Duration::from_secs(1);
 impl Connection {
     pub(crate) fn new(shared: Arc<Shared>, address: AddressId, url: String) -> Self {
         let classes = Arc::new(Classes::new());
-        Self { shared, address, url, classes, backoff: Backoff::default(), draining_since: None }
+        Self {
+            shared,
+            address,
+            url,
+            classes,
+            backoff: Backoff::default(),
+            returning: false,
+            draining_since: None,
+        }
     }
 
     /// Keeps a session to the broker until the driver stops, or the broker rejects it for good.
@@ -100,7 +110,7 @@ impl Connection {
         let draw = rand::random::<f64>();
         let draining = self.shared.drain.is_cancelled();
         let opened = tokio::select! {
-            opened = handshake::open(&self.shared, &self.url) => opened,
+            opened = handshake::open(&self.shared, &self.url, self.returning) => opened,
             // Whether it is still worth dialling is for the caller to see.
             () = self.shared.drain.cancelled(), if !draining => return Ok(Duration::ZERO),
             () = self.shared.stop.cancelled() => return Ok(Duration::ZERO),
@@ -116,6 +126,7 @@ impl Connection {
                 return Ok(wait);
             }
         };
+        self.returning = true;
         let began = Instant::now();
         let session_token = opened.session_token.clone();
         self.classes.connect(Link { client: opened.client.clone(), session_token });

@@ -157,13 +157,19 @@ impl Executor {
                 Submitted::Pending { started: false }
             }
             Begin::Joined { execution, started, deadline } => {
-                if let Some(control) = state.controls.get(&execution) {
-                    control.deadline.send_replace(deadline);
-                }
+                state.postpone(execution, deadline);
                 Submitted::Pending { started }
             }
             Begin::Remembered(outcome) => Submitted::Answered(outcome),
             Begin::Refused(error) => Submitted::Answered(Arc::new(Err(error))),
+        }
+    }
+
+    /// One of those who asked has someone with them now who waits until `deadline`.
+    pub(crate) fn extend(&self, session: SessionId, operation: i32, deadline: Instant) {
+        let mut state = self.lock();
+        if let Some((execution, deadline)) = state.table.extend(session, operation, deadline) {
+            state.postpone(execution, deadline);
         }
     }
 
@@ -290,6 +296,12 @@ impl State {
     fn cancel(&mut self, id: ExecutionId) {
         if let Some(control) = self.controls.get(&id) {
             control.cancelled.cancel();
+        }
+    }
+
+    fn postpone(&self, id: ExecutionId, deadline: Instant) {
+        if let Some(control) = self.controls.get(&id) {
+            control.deadline.send_replace(deadline);
         }
     }
 

@@ -1,6 +1,6 @@
 //! One operation, as the driver's code sees it.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use broker_proto::v1 as wire;
 use bytes::Bytes;
@@ -79,7 +79,7 @@ impl Operation {
         &self.job.volume_specs
     }
 
-    /// When the last caller stops waiting. Moves if another one joins.
+    /// When the last caller stops waiting. Moves if another one joins, here or at a broker.
     pub fn deadline(&self) -> Instant {
         *self.deadline.borrow()
     }
@@ -152,7 +152,7 @@ impl Job {
             secret_revision: params.secret_revision,
         };
         Ok(Self {
-            deadline: now + time_left(verb, params.time_left)?,
+            deadline: now + time_for(verb, params.time_left)?,
             request: Request {
                 verb,
                 class,
@@ -171,17 +171,20 @@ impl Job {
 }
 
 /// Enormous times are cut to this: nobody waits longer, and clocks do not overflow.
-const LONGEST: std::time::Duration = std::time::Duration::from_secs(24 * 60 * 60);
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
-fn time_left(
-    verb: Verb,
-    given: Option<prost_types::Duration>,
-) -> Result<std::time::Duration, Error> {
+fn time_for(verb: Verb, given: Option<prost_types::Duration>) -> Result<Duration, Error> {
     let Some(given) = given else { return Ok(verb.default_time()) };
-    match std::time::Duration::try_from(given) {
-        Ok(left) if !left.is_zero() => Ok(left.min(LONGEST)),
+    let over = || Error::new(crate::Code::DeadlineExceeded, "the time was over before it began");
+    time_left(given).ok_or_else(over)
+}
+
+/// A caller's time, bounded; `None` if it is over.
+pub(crate) fn time_left(given: prost_types::Duration) -> Option<Duration> {
+    match Duration::try_from(given) {
+        Ok(left) if !left.is_zero() => Some(left.min(LONGEST)),
         // Zero and, which does not convert, negative.
-        _ => Err(Error::new(crate::Code::DeadlineExceeded, "the time was over before it began")),
+        _ => None,
     }
 }
 

@@ -210,18 +210,46 @@ impl Table {
 
     /// Withdraws one waiter. Returns the execution to stop when that was the last one interested.
     pub(crate) fn cancel(&mut self, session: SessionId, operation: i32) -> Option<ExecutionId> {
-        let wanted = |ticket: &Ticket| {
-            ticket.session == Some(session) && ticket.operation == Some(operation)
-        };
-        let (id, execution) = self
-            .executions
-            .iter_mut()
-            .find(|(_, execution)| execution.waiters.iter().any(|w| wanted(&w.ticket)))?;
-        for waiter in execution.waiters.iter_mut().filter(|waiter| wanted(&waiter.ticket)) {
+        let (id, execution) = self.asked_as(session, operation)?;
+        for waiter in execution.asked_as(session, operation) {
             waiter.cancelled = true;
         }
         let abandoned = execution.waiters.iter().all(|waiter| waiter.cancelled);
-        (abandoned && !std::mem::replace(&mut execution.stopping, true)).then_some(*id)
+        (abandoned && !std::mem::replace(&mut execution.stopping, true)).then_some(id)
+    }
+
+    /// Someone who waits until `deadline` joined an operation at its broker. Returns what is run
+    /// for it, and until when; nothing if that is being stopped already.
+    pub(crate) fn extend(
+        &mut self,
+        session: SessionId,
+        operation: i32,
+        deadline: Instant,
+    ) -> Option<(ExecutionId, Instant)> {
+        let (id, execution) = self.asked_as(session, operation)?;
+        if execution.stopping {
+            return None;
+        }
+        for waiter in execution.asked_as(session, operation) {
+            // Whoever cancelled, it is wanted again.
+            waiter.cancelled = false;
+        }
+        execution.deadline = execution.deadline.max(deadline);
+        Some((id, execution.deadline))
+    }
+
+    /// The execution behind an operation of a session.
+    fn asked_as(
+        &mut self,
+        session: SessionId,
+        operation: i32,
+    ) -> Option<(ExecutionId, &mut Execution)> {
+        self.executions
+            .iter_mut()
+            .find(|(_, execution)| {
+                execution.waiters.iter().any(|waiter| waiter.ticket.is(session, operation))
+            })
+            .map(|(id, execution)| (*id, execution))
     }
 
     /// Whether the time of everyone who waits is over; from then on nobody joins any more.
@@ -345,7 +373,21 @@ impl Table {
     }
 }
 
+impl Ticket {
+    fn is(&self, session: SessionId, operation: i32) -> bool {
+        self.session == Some(session) && self.operation == Some(operation)
+    }
+}
+
 impl Execution {
+    fn asked_as(
+        &mut self,
+        session: SessionId,
+        operation: i32,
+    ) -> impl Iterator<Item = &mut Waiter> {
+        self.waiters.iter_mut().filter(move |waiter| waiter.ticket.is(session, operation))
+    }
+
     /// Several orphans of one address need one report only. Who cancelled before the stream broke
     /// has cancelled, but one of them may not have.
     fn merge_orphans(&mut self) {

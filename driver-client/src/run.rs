@@ -162,6 +162,8 @@ fn registration(config: &Config, instance_id: &str, driver: &dyn Driver) -> wire
             drain: true,
             paging: true,
             capacity: config.capacity.try_into().unwrap_or(u32::MAX),
+            // Each connection's own to say.
+            returning: false,
         }),
         ..wire::Registration::default()
     }

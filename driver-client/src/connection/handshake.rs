@@ -51,22 +51,27 @@ const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(5 * 60);
 /// Frames handed to the transport ahead of time. Few, so that control frames overtake results.
 const OUTBOUND_FRAMES: usize = 16;
 
-pub(super) async fn open(shared: &Shared, url: &str) -> Result<Opened, Failure> {
+/// Dials and says hello. `returning`: not for the first time.
+pub(super) async fn open(shared: &Shared, url: &str, returning: bool) -> Result<Opened, Failure> {
     let open = async {
         let channel = shared.dial.dial(url).await.map_err(Failure::Dial)?;
-        welcome(shared, shared.bearer.client(channel)).await
+        let mut registration = shared.registration.clone();
+        if let Some(hello) = &mut registration.hello {
+            hello.returning = returning;
+        }
+        welcome(registration, shared.bearer.client(channel)).await
     };
     let late = || Err(Failure::NoWelcome("no welcome in time"));
     timeout(WELCOME_WITHIN, open).await.unwrap_or_else(|_| late())
 }
 
-async fn welcome(shared: &Shared, mut client: Client) -> Result<Opened, Failure> {
+async fn welcome(registration: wire::Registration, mut client: Client) -> Result<Opened, Failure> {
     let (outbound, frames) = mpsc::channel(OUTBOUND_FRAMES);
     // Sent at once, without waiting for the broker's "register".
     let hello = wire::DriverSide {
         operation_id: 1,
         operation_type: "register".to_owned(),
-        response: Some(Response::Registration(shared.registration.clone())),
+        response: Some(Response::Registration(registration)),
     };
     outbound.try_send(hello).expect("the channel is new and empty");
     let response = client.register(ReceiverStream::new(frames)).await.map_err(Failure::Status)?;

@@ -28,7 +28,7 @@ use crate::{
     classes::Classes,
     error::{Code, Error},
     executor::{Event, Submitted},
-    operation::Job,
+    operation::{Job, time_left},
     operations::{AddressId, Report, SessionId, Ticket, busy},
     verb::Verb,
 };
@@ -200,6 +200,7 @@ impl<'a> Session<'a> {
         match (frame.control, frame.params) {
             (Some(Control::Ping(ping)), _) => self.pong(ping.sequence),
             (Some(Control::Cancel(_)), _) => self.shared.executor.cancel(self.id, id),
+            (Some(Control::Extend(extend)), _) => self.extend(id, extend),
             (Some(Control::Drain(drain)), _) => {
                 let after = drain.after.and_then(|after| after.try_into().ok());
                 let after: Duration = after.unwrap_or(Duration::ZERO);
@@ -210,6 +211,13 @@ impl<'a> Session<'a> {
             (Some(Control::Welcome(_) | Control::Reject(_)), _) | (None, None) => {
                 debug!(kind = frame.operation_type, "ignoring a frame");
             }
+        }
+    }
+
+    fn extend(&self, id: i32, extend: wire::Extend) {
+        // A time that is over, or none, extends nothing.
+        if let Some(left) = extend.time_left.and_then(time_left) {
+            self.shared.executor.extend(self.id, id, Instant::now() + left);
         }
     }
 

@@ -284,6 +284,33 @@ fn the_latest_deadline_counts() {
 }
 
 #[test]
+fn an_extension_moves_the_deadline_forwards_only() {
+    let mut bench = Bench::new();
+    let id = bench.start(create("m"));
+    let (first, later) = (bench.now + Duration::from_secs(60), bench.now + Duration::from_secs(90));
+    assert_eq!(bench.table.extend(FIRST, 1, later), Some((id, later)));
+    assert_eq!(bench.table.extend(FIRST, 1, first), Some((id, later)));
+    assert_eq!(bench.table.extend(FIRST, 99, later), None);
+    assert_eq!(bench.table.extend(SECOND, 1, later), None);
+    bench.pass(Duration::from_secs(60));
+    assert!(!bench.table.expire(id, bench.now));
+    bench.pass(Duration::from_secs(30));
+    assert!(bench.table.expire(id, bench.now));
+    assert_eq!(bench.table.extend(FIRST, 1, later + Duration::from_secs(60)), None);
+}
+
+#[test]
+fn an_extended_operation_is_wanted_again() {
+    let mut bench = Bench::new();
+    let id = bench.start(create("m"));
+    bench.begin_as(create("m"), ticket(SECOND, 7));
+    assert_eq!(bench.table.cancel(FIRST, 1), None);
+    assert!(bench.table.extend(FIRST, 1, bench.now).is_some());
+    assert_eq!(bench.table.cancel(SECOND, 7), None);
+    assert_eq!(bench.table.cancel(FIRST, 1), Some(id));
+}
+
+#[test]
 fn an_answer_after_the_deadline_is_kept_for_the_retry() {
     let mut bench = Bench::new();
     let id = bench.start(create("m"));

@@ -197,6 +197,13 @@ impl Peer {
         self.send(wire::BrokerSide { operation_id: id, control, ..Default::default() }).await;
     }
 
+    /// Tells that someone joined an operation who waits for so long.
+    pub(super) async fn extend(&mut self, id: i32, time_left: Duration) {
+        let time_left = Some(wire_duration(time_left));
+        let control = Some(Control::Extend(wire::Extend { time_left }));
+        self.send(wire::BrokerSide { operation_id: id, control, ..Default::default() }).await;
+    }
+
     /// The driver's next frame; `None` when it left or the connection broke.
     pub(super) async fn next(&mut self) -> Option<wire::DriverSide> {
         self.inbound.message().await.ok().flatten()

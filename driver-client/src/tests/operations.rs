@@ -130,6 +130,22 @@ async fn a_deadline_cancels_and_then_ends_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_joined_at_the_broker_gets_their_time() {
+    let (_broker, _running, mut peer) = connected().await;
+    let time_left = Some(wire_duration(Duration::from_secs(5)));
+    peer.ask_with(1, "create", "held-m", |params| params.time_left = time_left).await;
+    let begin = tokio::time::Instant::now();
+    peer.accepted(1).await;
+    peer.extend(1, Duration::from_secs(20)).await;
+    // Neither a shorter time, nor none, nor that of an operation that is not there changes this.
+    peer.extend(1, Duration::from_secs(1)).await;
+    peer.extend(1, Duration::ZERO).await;
+    peer.extend(9, Duration::from_secs(25)).await;
+    assert_eq!(peer.result(1).await.code, Code::Cancelled as i32);
+    assert_eq!(begin.elapsed().as_secs(), 20);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_deadline_that_is_over_executes_nothing_and_an_enormous_one_is_fine() {
     let (_broker, running, mut peer) = connected().await;
     for (id, seconds) in [(1, 0), (2, -5)] {

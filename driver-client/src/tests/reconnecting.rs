@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{
     Running,
-    broker::{Brokers, provider_id, wire_duration},
+    broker::{Brokers, Peer, provider_id, wire_duration},
     connected,
 };
 use crate::{Code, RunError};
@@ -113,6 +113,22 @@ async fn an_old_answer_has_been_read_and_is_not_told_again() {
     let mut peer = broker.welcome().await;
     assert_eq!(peer.resumed().await.machine_name, "new");
     peer.ping(9).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_tells_the_broker_that_welcomed_it_before_that_it_returns() {
+    let mut brokers = Brokers::new(2);
+    let _running = Running::start(&brokers);
+    let (mut one, mut other) = (brokers.take(), brokers.take());
+    let returning = |peer: &Peer| peer.registration.hello.as_ref().expect("a hello").returning;
+    let peer = one.welcome().await;
+    assert!(!returning(&peer));
+    peer.cut().await;
+    assert!(returning(&one.dialled().await));
+    assert!(returning(&one.welcome().await));
+    // A stream without a welcome was no session.
+    assert!(!returning(&other.dialled().await));
+    assert!(!returning(&other.welcome().await));
 }
 
 #[tokio::test(start_paused = true)]
