@@ -77,13 +77,17 @@ impl Request {
         }
     }
 
-    /// Whether this is `first` once more. Without a request id it repeats any equal one; with one,
-    /// only that of the same id.
+    /// Whether this is `first` once more. Brokers decide by the same rules. Without a request id it
+    /// repeats any equal one; with one, only that of the same id. The provider's id may be known by
+    /// now, or not any more: it tells requests apart only where both have one.
     pub(crate) fn repeats(&self, first: &Request) -> bool {
+        let same_provider_id = self.provider_id == first.provider_id
+            || self.provider_id.is_empty()
+            || first.provider_id.is_empty();
         self.verb == first.verb
             && self.machine == first.machine
             && self.class.is_same(&first.class)
-            && self.provider_id == first.provider_id
+            && same_provider_id
             && self.user_data == first.user_data
             && (self.request_id.is_empty() || self.request_id == first.request_id)
     }

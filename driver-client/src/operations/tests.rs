@@ -40,6 +40,11 @@ fn with_id(mut request: Request, id: &str) -> Request {
     request
 }
 
+fn of_provider_id(mut request: Request, id: &str) -> Request {
+    request.provider_id = id.into();
+    request
+}
+
 fn ticket(session: SessionId, operation: i32) -> Ticket {
     let address = if session == SECOND { B } else { A };
     Ticket { address, session: Some(session), operation: Some(operation) }
@@ -174,6 +179,28 @@ fn a_request_id_is_exact_and_none_takes_what_there_is() {
 }
 
 #[test]
+fn a_provider_id_that_is_known_by_now_makes_no_other_request() {
+    for (first, second) in [("", "x"), ("x", ""), ("x", "x")] {
+        let mut bench = Bench::new();
+        let delete = |id| of_provider_id(request(Verb::Delete, "m"), id);
+        let id = bench.start(delete(first));
+        assert!(matches!(bench.begin(delete(second)), Begin::Joined { .. }), "{first:?}");
+        bench.finish(id, made(""));
+        assert!(bench.remembers(delete(second)), "{first:?}");
+    }
+}
+
+#[test]
+fn two_provider_ids_are_two_requests() {
+    let mut bench = Bench::new();
+    let delete = |id| of_provider_id(request(Verb::Delete, "m"), id);
+    let id = bench.start(delete("x"));
+    assert_eq!(code(bench.begin(delete("y"))), Code::Aborted);
+    bench.finish(id, made(""));
+    assert!(!bench.remembers(delete("y")));
+}
+
+#[test]
 fn create_and_delete_forget_each_other() {
     let mut bench = Bench::new();
     bench.done(create("m"), made("x"));
@@ -209,9 +236,7 @@ fn a_list_without_the_machine_forgets_its_create() {
     bench.done(request(Verb::List, ""), listing(&["m", "n"]));
     assert!(bench.remembers(create("m")));
 
-    let mut filtered = request(Verb::List, "");
-    filtered.provider_id = "y".into();
-    bench.done(filtered, listing(&[]));
+    bench.done(of_provider_id(request(Verb::List, ""), "y"), listing(&[]));
     let mut other_class = request(Verb::List, "");
     other_class.class.name = "large".into();
     bench.done(other_class, listing(&[]));
