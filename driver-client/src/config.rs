@@ -29,7 +29,8 @@ pub struct Config {
     /// The machine classes it serves.
     pub kinds: Vec<Kind>,
     /// Which of several equal drivers this is. Has to be the same after a restart of the process
-    /// and another one for each process. `None`: the host's name and the first free number.
+    /// and another one for each process. `None`: the host's name, the first kind and the first
+    /// free number.
     pub instance_id: Option<String>,
     /// How many operations run at once, over all sessions.
     pub capacity: usize,

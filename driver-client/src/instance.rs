@@ -1,8 +1,9 @@
 //! Which of several equal drivers this one is.
 //!
 //! An instance id has to survive a restart of the process and to differ between two processes of
-//! one host. So each process takes the first free slot of its host: a locked file in the temporary
-//! folder, freed by the system when the process ends, however it ends.
+//! one host. So it is made of the host, the driver's first kind and the first slot of that kind that
+//! is free on the host: a locked file in the temporary folder, freed by the system when the process
+//! ends, however it ends.
 
 use std::{
     fs::{File, OpenOptions},
@@ -25,16 +26,26 @@ impl Instance {
         if let Some(id) = given {
             return Self { id, _slot: None };
         }
-        let host = hostname();
-        match first_free_slot(kind, folder) {
-            Some((number, slot)) => Self { id: format!("{host}-{number}"), _slot: Some(slot) },
+        let (host, kind) = (hostname(), plain(kind));
+        match first_free_slot(&kind, folder) {
+            Some((number, slot)) => {
+                Self { id: format!("{host}-{kind}-{number}"), _slot: Some(slot) }
+            }
             None => {
-                let id = format!("{host}-{:08x}", rand::random::<u32>());
+                let id = format!("{host}-{kind}-{:08x}", rand::random::<u32>());
                 tracing::warn!(id, "no slot could be locked: the instance id changes on a restart");
                 Self { id, _slot: None }
             }
         }
     }
+}
+
+/// The kind in lower case. It came from a flag perhaps, and must not lead out of the folder.
+///
+/// Slots have this form as well, so kinds that look alike in it still get numbers of their own.
+fn plain(kind: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };
+    kind.chars().map(plain).collect()
 }
 
 fn first_free_slot(kind: &str, folder: &Path) -> Option<(u32, File)> {
@@ -46,9 +57,6 @@ fn first_free_slot(kind: &str, folder: &Path) -> Option<(u32, File)> {
 }
 
 fn lock(kind: &str, number: u32, folder: &Path) -> io::Result<File> {
-    // The kind came from a flag perhaps, and must not lead out of the folder.
-    let kind: String =
-        kind.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     let path = folder.join(format!("machine-broker-driver-{kind}-{number}.lock"));
     let slot = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
     slot.try_lock()?;
@@ -69,7 +77,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let first = Instance::new(None, "K", folder.path());
         let second = Instance::new(None, "K", folder.path());
-        assert!(first.id.ends_with("-0") && second.id.ends_with("-1"), "{first:?} {second:?}");
+        assert!(first.id.ends_with("-k-0") && second.id.ends_with("-k-1"), "{first:?} {second:?}");
 
         let before = first.id.clone();
         drop(first);
@@ -77,12 +85,14 @@ mod tests {
     }
 
     #[test]
-    fn kinds_do_not_share_slots_and_stay_in_the_folder() {
+    fn kinds_differ_in_their_ids_and_stay_in_the_folder() {
         let folder = tempfile::tempdir().unwrap();
-        let one = Instance::new(None, "../K", folder.path());
-        let other = Instance::new(None, "L", folder.path());
-        assert_eq!(one.id, other.id);
-        assert_eq!(folder.path().read_dir().unwrap().count(), 2);
+        let ids = ["../K", "L", "l"].map(|kind| Instance::new(None, kind, folder.path()));
+        let ends = ["-___k-0", "-l-0", "-l-1"];
+        for (instance, end) in ids.iter().zip(ends) {
+            assert!(instance.id.ends_with(end), "{instance:?}");
+        }
+        assert_eq!(folder.path().read_dir().unwrap().count(), 3);
     }
 
     #[test]
