@@ -38,6 +38,7 @@ impl Driver for Memory {
 
 #[tokio::main]
 async fn main() -> Result<(), RunError> {
+    tracing_subscriber::fmt().init();
     let kinds = vec![Kind::new("memory.machinebroker.dev/v1", "MemoryMachineClass")];
     run(Config { name: "memory".into(), kinds, ..Config::from_env() }, Memory::default()).await
 }

@@ -2,8 +2,9 @@
 
 use std::{
     env,
+    io::{BufRead as _, BufReader},
     path::PathBuf,
-    process::{Child, Command, ExitStatus},
+    process::{Child, Command, ExitStatus, Stdio},
 };
 
 use broker_proto::v1::{
@@ -62,12 +63,19 @@ struct Driver(Child);
 
 impl Driver {
     fn start(broker: &str) -> Self {
+        Self::with(broker, Stdio::inherit())
+    }
+
+    fn with(broker: &str, output: Stdio) -> Self {
         // cargo puts examples beside the folder of this test's own executable.
         let mut path: PathBuf = env::current_exe().expect("tests have a path");
         path.pop();
         path.pop();
         path.push("examples/minimal");
-        let child = Command::new(&path).env("BROKER_ADDRESS", broker).spawn();
+        let mut command = Command::new(&path);
+        // As its author would start it for the first time.
+        command.env("BROKER_ADDRESS", broker).env_remove("RUST_LOG").stdout(output);
+        let child = command.spawn();
         Self(child.unwrap_or_else(|error| panic!("{}: {error}", path.display())))
     }
 
@@ -97,6 +105,20 @@ impl Drop for Driver {
 #[tokio::test]
 async fn the_example_is_a_working_driver() {
     timeout(Duration::from_secs(60), story()).await.expect("it does not hang");
+}
+
+#[tokio::test]
+async fn the_example_says_that_it_finds_no_broker() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let nobody = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let mut driver = Driver::with(&nobody, Stdio::piped());
+    let output = BufReader::new(driver.0.stdout.take().expect("it is piped"));
+    let said = tokio::task::spawn_blocking(move || {
+        output.lines().map_while(Result::ok).any(|line| line.contains("no session"))
+    });
+    let said = timeout(Duration::from_secs(60), said).await.expect("it does not hang");
+    assert!(said.expect("it does not panic"));
 }
 
 async fn story() {
