@@ -57,7 +57,8 @@ pub(crate) struct Global {
     #[arg(long, global = true)]
     pub(crate) no_headers: bool,
 
-    /// Give up after this time, such as 90s or 5m. Without it the broker's own limits hold
+    /// Give up after this time, such as 90s or 5m; the driver is then told to stop. Without it the
+    /// broker's own limits hold
     #[arg(long, global = true, value_name = "DURATION", value_parser = timeout)]
     pub(crate) timeout: Option<Duration>,
 }

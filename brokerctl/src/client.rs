@@ -8,7 +8,11 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 
-use crate::{Failure, args::Address, failure::Asked};
+use crate::{
+    Failure,
+    args::Address,
+    failure::{Asked, Change},
+};
 
 /// A class may have more machines than fit into tonic's 4 MiB.
 const LARGEST_ANSWER: usize = 64 << 20;
@@ -88,11 +92,11 @@ impl Broker {
 
     /// A question that changed nothing has failed.
     pub(crate) fn question_failed(&self, status: &Status, waited: bool) -> Failure {
-        Failure::of(status, Asked { of: &self.address, changes: false, waited })
+        Failure::of(status, Asked { of: &self.address, change: None, waited })
     }
 
     /// An operation that changes something has failed.
-    pub(crate) fn change_failed(&self, status: &Status, waited: bool) -> Failure {
-        Failure::of(status, Asked { of: &self.address, changes: true, waited })
+    pub(crate) fn change_failed(&self, status: &Status, change: Change, waited: bool) -> Failure {
+        Failure::of(status, Asked { of: &self.address, change: Some(change), waited })
     }
 }

@@ -8,6 +8,8 @@ use tonic_types::StatusExt as _;
 
 use crate::{age, args::Address, table::printable};
 
+const AGAIN: &str = "run the same command again";
+
 /// How `brokerctl` ends. The numbers are promised to scripts in `--help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -42,10 +44,31 @@ pub struct Failure {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked<'a> {
     pub(crate) of: &'a Address,
-    /// An operation that changes the world, so that "unknown" is something to worry about.
-    pub(crate) changes: bool,
+    /// What it would have changed in the world: then "unknown" is something to worry about.
+    pub(crate) change: Option<Change>,
     /// The caller would have waited for a driver.
     pub(crate) waited: bool,
+}
+
+/// A change of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    Create,
+    Initialize,
+    Delete,
+}
+
+impl Change {
+    /// For whom left before the answer. The driver is told to stop and may undo what it did, so
+    /// the same command again joins it, gets its answer or has it done anew: each is good.
+    fn after_leaving(self, again: &str) -> [Cow<'static, str>; 2] {
+        let aim = match self {
+            Self::Create => "make sure that the machine exists, or delete it",
+            Self::Initialize => "make sure that the machine is initialized",
+            Self::Delete => "make sure that the machine is gone",
+        };
+        ["the driver is told to stop".into(), format!("{again} to {aim}").into()]
+    }
 }
 
 impl Failure {
@@ -65,15 +88,15 @@ impl Failure {
     }
 
     /// The operator pressed Ctrl-C while `doing` something.
-    pub(crate) fn interrupted(doing: &str) -> Self {
-        Self::new(Exit::OutcomeUnknown, format!("interrupted while {doing}"))
-            .advise("the operation may go on without you")
-            .advise("run the same command again to learn its outcome")
+    pub(crate) fn interrupted(doing: &str, change: Change) -> Self {
+        let mut failure = Self::new(Exit::OutcomeUnknown, format!("interrupted while {doing}"));
+        failure.advice.extend(change.after_leaving(AGAIN));
+        failure
     }
 
     pub(crate) fn of(status: &Status, asked: Asked<'_>) -> Self {
         let report = Report::of(status);
-        let exit = judge(status.code(), report.delivery, asked.changes);
+        let exit = judge(status.code(), report.delivery, asked.change.is_some());
         let message = match (status.message(), report.delivery) {
             // tonic's own words for these would puzzle: they are about its insides.
             (_, None) if timed_out(status.code()) => {
@@ -199,11 +222,11 @@ fn lost(code: Code) -> bool {
 fn advice(code: Code, report: &Report, exit: Exit, asked: Asked<'_>) -> Vec<Cow<'static, str>> {
     let again = match report.retry_after {
         Some(after) => format!("run the same command again after {}", whole_seconds(after)),
-        None => "run the same command again".to_owned(),
+        None => AGAIN.to_owned(),
     };
     let mut lines: Vec<Cow<'static, str>> = Vec::new();
-    match (exit, report.delivery) {
-        (Exit::OutcomeUnknown, _) if asked.changes => {
+    match (exit, asked.change) {
+        (Exit::OutcomeUnknown, Some(change)) => {
             lines.push(
                 match report.delivery {
                     Some(Delivery::Accepted) => "outcome unknown: a driver was at work on it",
@@ -211,27 +234,35 @@ fn advice(code: Code, report: &Report, exit: Exit, asked: Asked<'_>) -> Vec<Cow<
                 }
                 .into(),
             );
-            lines.push(format!("{again} to learn it").into());
+            if timed_out(code) {
+                lines.extend(change.after_leaving(&again));
+            } else {
+                lines.push(format!("{again} to learn it").into());
+            }
         }
-        (Exit::OutcomeUnknown, _) => lines.push(format!("nothing was changed: {again}").into()),
+        (Exit::OutcomeUnknown | Exit::NoBroker, _) => {
+            lines.push(format!("nothing was changed: {again}").into());
+        }
         (Exit::NotNow, _) => {
             lines.push(format!("nothing happened, it is safe to retry: {again}").into());
             if matches!(report.reason.as_str(), "NO_DRIVER" | "DRIVER_NOT_READY") && !asked.waited {
                 lines.push("with --wait it waits until a driver is there".into());
             }
         }
-        (Exit::NoBroker, _) => lines.push(format!("nothing was changed: {again}").into()),
-        (_, Some(Delivery::NotSent)) => lines.push("nothing was sent to a driver".into()),
-        (_, Some(Delivery::Answered)) if report.reason == "UNINITIALIZED" => {
-            lines.extend(report.provider_id.as_ref().map(|id| format!("provider id {id}").into()));
-            lines.push(
-                "the machine exists: complete it with `brokerctl machines initialize`".into(),
-            );
-        }
-        (_, Some(Delivery::Answered)) if report.retry_after.is_some() => {
-            lines.push(format!("this is the driver's answer: {again}").into());
-        }
-        (_, _) => {}
+        (_, _) => match report.delivery {
+            Some(Delivery::NotSent) => lines.push("nothing was sent to a driver".into()),
+            Some(Delivery::Answered) if report.reason == "UNINITIALIZED" => {
+                let id = report.provider_id.as_ref();
+                lines.extend(id.map(|id| format!("provider id {id}").into()));
+                lines.push(
+                    "the machine exists: complete it with `brokerctl machines initialize`".into(),
+                );
+            }
+            Some(Delivery::Answered) if report.retry_after.is_some() => {
+                lines.push(format!("this is the driver's answer: {again}").into());
+            }
+            _ => {}
+        },
     }
     if report.delivery.is_none() && (lost(code) || code == Code::Unimplemented) {
         let at = asked.of;

@@ -15,7 +15,7 @@ use clap::builder::NonEmptyStringValueParser;
 use tokio::signal;
 
 use super::Session;
-use crate::{Exit, Failure, progress::Progress};
+use crate::{Exit, Failure, failure::Change, progress::Progress};
 use view::{MachineList, MachineView};
 
 const CREATE_HELP: &str = "\
@@ -24,7 +24,8 @@ Examples:
   brokerctl machines create worker-0 --kind SimMachineClass --class small --wait --timeout 10m
   brokerctl machines create worker-0 --kind SimMachineClass --class small --user-data init.yaml
 
-When the outcome is unknown (exit code 4), run the same command again to learn it.";
+With --timeout, and at Ctrl-C, the driver is told to stop. Run the same command again to make sure
+that the machine exists, or delete it.";
 
 const DELETE_HELP: &str = "\
 Examples:
@@ -195,9 +196,11 @@ impl Create {
             ..machine.request()
         };
         let since = Instant::now();
-        let answer = change(output.live(), format!("creating machine {}", machine.name), async {
+        let doing = format!("creating machine {}", machine.name);
+        let answer = change(output.live(), doing, Change::Create, async {
             let answer = broker.machines().create_machine(broker.operation(request)).await;
-            answer.map_err(|status| broker.change_failed(&status, machine.patience.wait))
+            let wait = machine.patience.wait;
+            answer.map_err(|status| broker.change_failed(&status, Change::Create, wait))
         })
         .await?;
         let took = since.elapsed().as_secs_f64();
@@ -215,9 +218,10 @@ impl Initialize {
             ..machine.request()
         };
         let doing = format!("initializing machine {}", machine.name);
-        let answer = change(output.live(), doing, async {
+        let answer = change(output.live(), doing, Change::Initialize, async {
             let answer = broker.machines().initialize_machine(broker.operation(request)).await;
-            answer.map_err(|status| broker.change_failed(&status, machine.patience.wait))
+            let wait = machine.patience.wait;
+            answer.map_err(|status| broker.change_failed(&status, Change::Initialize, wait))
         })
         .await?;
         output.remark(format!("machine {} initialized", machine.name));
@@ -256,12 +260,13 @@ impl List {
 async fn change<T>(
     live: bool,
     doing: String,
+    what: Change,
     call: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
     let progress = Progress::start(live, doing.clone());
     let answer = tokio::select! {
         answer = call => answer,
-        Ok(()) = signal::ctrl_c() => Err(Failure::interrupted(&doing)),
+        Ok(()) = signal::ctrl_c() => Err(Failure::interrupted(&doing, what)),
     };
     drop(progress);
     answer

@@ -9,11 +9,11 @@ fn address() -> Address {
 }
 
 fn create(status: &Status) -> Failure {
-    Failure::of(status, Asked { of: &address(), changes: true, waited: false })
+    Failure::of(status, Asked { of: &address(), change: Some(Change::Create), waited: false })
 }
 
 fn list(status: &Status) -> Failure {
-    Failure::of(status, Asked { of: &address(), changes: false, waited: false })
+    Failure::of(status, Asked { of: &address(), change: None, waited: false })
 }
 
 /// A status as the broker makes them.
@@ -59,7 +59,7 @@ fn who_did_not_wait_for_a_driver_learns_how() {
     // Waiting for a driver does not help where the broker itself is going.
     assert!(!told(&status("BROKER_STOPPING")).contains("--wait"));
 
-    let waited = Asked { of: &address(), changes: true, waited: true };
+    let waited = Asked { of: &address(), change: Some(Change::Create), waited: true };
     assert!(!Failure::of(&status("NO_DRIVER"), waited).to_string().contains("--wait"));
 }
 
@@ -137,14 +137,35 @@ error: the connection to 127.0.0.1:5000 broke before the answer: connection rese
 }
 
 #[test]
-fn time_that_ran_out_here_leaves_the_outcome_unknown() {
-    let status = Status::cancelled("Timeout expired");
+fn time_that_ran_out_leaves_the_outcome_unknown_and_the_driver_cancelled() {
+    let here = Status::cancelled("Timeout expired");
     let expected = "\
 error: no answer from 127.0.0.1:5000 in time
   outcome unknown: it may have happened, or may still happen
-  run the same command again to learn it";
-    assert_eq!(told(&status), expected);
-    assert_eq!(create(&status).exit(), Exit::OutcomeUnknown);
+  the driver is told to stop
+  run the same command again to make sure that the machine exists, or delete it";
+    assert_eq!(told(&here), expected);
+    assert_eq!(create(&here).exit(), Exit::OutcomeUnknown);
+
+    let at_the_broker = status(Code::DeadlineExceeded, "time is over", "ACCEPTED", None);
+    let expected = "\
+error: time is over
+  operation op-7, driver sim-0
+  outcome unknown: a driver was at work on it
+  the driver is told to stop
+  run the same command again to make sure that the machine exists, or delete it";
+    assert_eq!(told(&at_the_broker), expected);
+}
+
+#[test]
+fn who_leaves_learns_what_becomes_of_the_operation() {
+    let failure = Failure::interrupted("deleting machine worker-0", Change::Delete);
+    let expected = "\
+error: interrupted while deleting machine worker-0
+  the driver is told to stop
+  run the same command again to make sure that the machine is gone";
+    assert_eq!(failure.to_string(), expected);
+    assert_eq!(failure.exit(), Exit::OutcomeUnknown);
 }
 
 #[test]

@@ -8,7 +8,11 @@
 use broker_proto::v1::{ListMachinesRequest, MachineRequest};
 
 use super::{Known, Machine, Retry, Session, change, view::Deleted};
-use crate::{Exit, Failure, client::Broker, failure::wants_provider_id};
+use crate::{
+    Exit, Failure,
+    client::Broker,
+    failure::{Change, wants_provider_id},
+};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Delete {
@@ -32,7 +36,7 @@ impl Delete {
             ..machine.request()
         };
         let doing = format!("deleting machine {}", machine.name);
-        let deleted = change(output.live(), doing, delete(broker, request)).await?;
+        let deleted = change(output.live(), doing, Change::Delete, delete(broker, request)).await?;
         output.print(&deleted)
     }
 }
@@ -49,10 +53,10 @@ async fn delete(broker: &Broker, request: MachineRequest) -> Result<Deleted, Fai
             let request = MachineRequest { provider_id, ..request };
             let by_id = broker.operation(request.clone());
             let answer = broker.machines().delete_machine(by_id).await;
-            answer.map_err(|status| broker.change_failed(&status, waited))?;
+            answer.map_err(|status| broker.change_failed(&status, Change::Delete, waited))?;
             Ok(Deleted::gone(request))
         }
-        Err(status) => Err(broker.change_failed(&status, waited)),
+        Err(status) => Err(broker.change_failed(&status, Change::Delete, waited)),
     }
 }
 
