@@ -1,8 +1,12 @@
 //! Machine classes and their secrets: asked of the broker once per revision.
 //!
-//! There is one [`Classes`] per broker address. It is emptied with every new session, since
-//! revisions can only be compared within one life of a broker. While no session is there, a lookup
-//! waits for the next one, up to its operation's deadline.
+//! There is one [`Classes`] per broker address, emptied with every new session. The revisions of our
+//! own broker are hashes of the content and would hold for longer (docs/decisions/0003), but the
+//! protocol only says that a revision changes with its class: a broker of another make may count,
+//! and begin again when it restarts. One question per class and session is a small price for never
+//! making a machine of yesterday's class.
+//!
+//! While no session is there, a lookup waits for the next one, up to its operation's deadline.
 
 mod cache;
 mod parse;

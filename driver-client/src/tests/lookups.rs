@@ -112,7 +112,7 @@ async fn a_lookup_goes_on_over_a_reconnect() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn revisions_of_one_session_mean_nothing_to_the_next() {
+async fn each_session_is_asked_anew_whatever_the_revisions() {
     let (mut broker, _running, mut peer) = connected().await;
     peer.ask(1, "get_status", "classy-1").await;
     peer.executed(1).await;
