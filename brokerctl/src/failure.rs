@@ -9,6 +9,8 @@ use tonic_types::StatusExt as _;
 use crate::{age, args::Address, table::printable};
 
 const AGAIN: &str = "run the same command again";
+/// In the words of h2, whose errors we see only as text.
+const INVALID_SIZE: &str = "frame with invalid size";
 
 /// How `brokerctl` ends. The numbers are promised to scripts in `--help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,8 +96,20 @@ impl Failure {
         failure
     }
 
+    /// Someone is there, but not whom we look for.
+    fn stranger(address: &Address) -> Self {
+        let message = format!("{address} answers, but is no machine-broker");
+        Self::new(Exit::NoBroker, message).advise(
+            "is it the --admin address? Set --broker or BROKER_ADDRESS to where drivers connect, \
+             the --listen address",
+        )
+    }
+
     pub(crate) fn of(status: &Status, asked: Asked<'_>) -> Self {
         let report = Report::of(status);
+        if report.delivery.is_none() && is_stranger(status) {
+            return Self::stranger(asked.of);
+        }
         let exit = judge(status.code(), report.delivery, asked.change.is_some());
         let message = match (status.message(), report.delivery) {
             // tonic's own words for these would puzzle: they are about its insides.
@@ -112,6 +126,14 @@ impl Failure {
         let mut failure = Self::new(exit, message);
         failure.advice.extend(report.place());
         failure.advice.extend(advice(status.code(), &report, exit, asked));
+        // One that broke in mid-call was the right one. Without a cause it is words of a stranger.
+        let broke = lost(status.code()) && status.source().is_some();
+        if report.delivery.is_none() && !broke && doubtful(status.code()) {
+            failure = failure.advise(format!(
+                "should it persist: is {} the --listen address of a machine-broker?",
+                asked.of
+            ));
+        }
         failure
     }
 
@@ -218,6 +240,22 @@ fn lost(code: Code) -> bool {
     matches!(code, Code::Unavailable | Code::Unknown | Code::Internal)
 }
 
+/// What someone may say who is no broker.
+fn doubtful(code: Code) -> bool {
+    lost(code) || code == Code::Unimplemented
+}
+
+/// Whether the other side speaks no gRPC at all, so that nothing can have happened.
+fn is_stranger(status: &Status) -> bool {
+    // The paths and methods of gRPC are foreign to an HTTP server. Whoever says 401, 429 or 503 may
+    // as well be a proxy before a broker.
+    let refused = status.message().starts_with("grpc-status header missing")
+        && ["400", "404", "405", "415"].iter().any(|code| status.message().ends_with(code));
+    // What words of HTTP/1, or any other text, are as a frame of HTTP/2.
+    let garbled = || status.source().is_some_and(|error| root(error).ends_with(INVALID_SIZE));
+    refused || garbled()
+}
+
 /// What to do, or what may be relied on.
 fn advice(code: Code, report: &Report, exit: Exit, asked: Asked<'_>) -> Vec<Cow<'static, str>> {
     let again = match report.retry_after {
@@ -263,12 +301,6 @@ fn advice(code: Code, report: &Report, exit: Exit, asked: Asked<'_>) -> Vec<Cow<
             }
             _ => {}
         },
-    }
-    if report.delivery.is_none() && (lost(code) || code == Code::Unimplemented) {
-        let at = asked.of;
-        lines.push(
-            format!("should it persist: is {at} the --listen address of a machine-broker?").into(),
-        );
     }
     lines
 }

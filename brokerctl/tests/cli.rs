@@ -10,7 +10,7 @@ use broker_proto::v1::{
 };
 use brokerctl::Exit;
 use tokio::{
-    io::AsyncReadExt as _,
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
 };
 use tonic::Code;
@@ -251,6 +251,25 @@ async fn a_broken_connection_leaves_the_outcome_unknown() {
 
     assert_eq!(seen.exit, Exit::OutcomeUnknown, "{seen:?}");
     let expected = format!("error: the connection to {address} broke before the answer: ");
+    assert!(seen.remarks.starts_with(&expected), "{seen:?}");
+}
+
+#[tokio::test]
+async fn a_server_of_something_else_is_no_broker() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let answer = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        request_headers(&mut stream).await.unwrap();
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
+        // Until they hang up.
+        stream.read_to_end(&mut Vec::new()).await.ok();
+    };
+    let line = format!("--broker {address} machines create worker-0 {CLASS}");
+    let (seen, ()) = tokio::join!(run(&line), answer);
+
+    assert_eq!(seen.exit, Exit::NoBroker, "{seen:?}");
+    let expected = format!("error: {address} answers, but is no machine-broker\n");
     assert!(seen.remarks.starts_with(&expected), "{seen:?}");
 }
 

@@ -123,15 +123,13 @@ fn a_broken_connection_leaves_a_change_unknown_and_a_question_harmless() {
     let expected = "\
 error: the connection to 127.0.0.1:5000 broke before the answer: connection reset
   outcome unknown: it may have happened, or may still happen
-  run the same command again to learn it
-  should it persist: is 127.0.0.1:5000 the --listen address of a machine-broker?";
+  run the same command again to learn it";
     assert_eq!(told(&status), expected);
     assert_eq!(create(&status).exit(), Exit::OutcomeUnknown);
 
     let expected = "\
 error: the connection to 127.0.0.1:5000 broke before the answer: connection reset
-  nothing was changed: run the same command again
-  should it persist: is 127.0.0.1:5000 the --listen address of a machine-broker?";
+  nothing was changed: run the same command again";
     assert_eq!(list(&status).to_string(), expected);
     assert_eq!(list(&status).exit(), Exit::NoBroker);
 }
@@ -174,6 +172,24 @@ fn a_stranger_that_speaks_grpc_is_recognised() {
 error: Operation is not implemented or not supported
   should it persist: is 127.0.0.1:5000 the --listen address of a machine-broker?";
     assert_eq!(told(&Status::unimplemented("")), expected);
+}
+
+#[test]
+fn a_server_of_something_else_is_told_from_a_broken_connection() {
+    let missing =
+        |status: u16| format!("grpc-status header missing, mapped from HTTP status code {status}");
+    let expected = "\
+error: 127.0.0.1:5000 answers, but is no machine-broker
+  is it the --admin address? Set --broker or BROKER_ADDRESS to where drivers connect, the --listen address";
+    let http = create(&Status::unimplemented(missing(404)));
+    assert_eq!((http.to_string().as_str(), http.exit()), (expected, Exit::NoBroker));
+    let garbled = io::Error::other("connection error detected: frame with invalid size");
+    let garbled = create(&Status::from_error(Box::new(garbled)));
+    assert_eq!((garbled.to_string().as_str(), garbled.exit()), (expected, Exit::NoBroker));
+
+    // A proxy whose broker went away: there was one.
+    let proxy = create(&Status::unavailable(missing(502)));
+    assert_eq!(proxy.exit(), Exit::OutcomeUnknown);
 }
 
 #[test]
