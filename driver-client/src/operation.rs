@@ -106,6 +106,9 @@ impl Operation {
     }
 
     /// The class's secret: `secretRef` and `credentialsSecretRef` merged, values decoded.
+    ///
+    /// Fails with [`LookupError::NoSecret`] if the class refers to none: where that is allowed, ask
+    /// [`has_secret`](Self::has_secret) first.
     pub async fn secret(&self) -> Result<Arc<Secret>, LookupError> {
         if !self.has_secret() {
             return Err(LookupError::NoSecret(self.class_ref().to_string()));

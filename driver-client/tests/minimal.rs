@@ -63,7 +63,7 @@ struct Driver(Child);
 
 impl Driver {
     fn start(broker: &str) -> Self {
-        Self::with(broker, Stdio::inherit())
+        Self::with(broker, Stdio::null())
     }
 
     fn with(broker: &str, output: Stdio) -> Self {

@@ -64,6 +64,18 @@ impl Cloud {
         fs::rename(aside, self.path(&vm.name, &vm.id))
     }
 
+    /// Starts a VM, unless its owner has as many as `limit` already. Says whether it did.
+    pub fn put_within(&self, vm: &Vm, limit: usize) -> io::Result<bool> {
+        // Nobody else may count between our counting and our putting, in this process or another.
+        // Freed by the system when the file is closed, however that comes about.
+        let lock = fs::File::create(self.folder.join(".lock"))?;
+        lock.lock()?;
+        if self.list(&vm.owner)?.len() >= limit {
+            return Ok(false);
+        }
+        self.put(vm).map(|()| true)
+    }
+
     /// Ends a VM, if it is there.
     pub fn remove(&self, vm: &Vm) -> io::Result<()> {
         match fs::remove_file(self.path(&vm.name, &vm.id)) {

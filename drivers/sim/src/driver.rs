@@ -41,16 +41,15 @@ impl Driver for Sim {
         if !spec.addresses.is_empty() {
             vm.addresses.clone_from(&spec.addresses);
         }
-        let (made, limit) = (vm.clone(), spec.capacity);
-        self.cloud(move |cloud| {
-            if let Some(limit) = limit
-                && cloud.list(&made.owner)?.len() >= limit
-            {
-                return Ok(Err(full(limit)));
+        let made = vm.clone();
+        match spec.capacity {
+            None => self.cloud(move |cloud| cloud.put(&made)).await?,
+            Some(limit) => {
+                if !self.cloud(move |cloud| cloud.put_within(&made, limit)).await? {
+                    return Err(full(limit));
+                }
             }
-            cloud.put(&made).map(Ok)
-        })
-        .await??;
+        }
         if let Err(cancelled) = pause(op, spec.create_delay / 2).await {
             // Nobody wants it any more, so do not leave it behind.
             self.cloud(move |cloud| cloud.remove(&vm)).await?;

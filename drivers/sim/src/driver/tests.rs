@@ -1,8 +1,9 @@
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use driver_client::{CancellationToken, Code, testing::TestOperation};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::task::JoinSet;
 
 use super::*;
 
@@ -66,6 +67,26 @@ async fn a_full_class_says_when_to_come_back_but_knows_its_own() {
     sim.create(&create("a", spec.clone())).await.unwrap();
     let error = sim.create(&create("b", spec)).await.unwrap_err();
     assert_eq!((error.code(), error.retry_after()), (Code::ResourceExhausted, Some(RETRY_FULL)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_at_once_do_not_overfill_a_class() {
+    let (one, cloud, folder) = sim();
+    // Counting them takes a while, and there is one place left.
+    let owner = Owner::from(create("m", json!({})).class_ref());
+    for number in 0..99 {
+        cloud.put(&Vm::new(&format!("old-{number}"), owner.clone())).unwrap();
+    }
+    // As two processes would, with one folder.
+    let sims = [Arc::new(one), Arc::new(Sim::new(Cloud::open(folder.path()).unwrap()))];
+    let mut creates = JoinSet::new();
+    for number in 0..16 {
+        let sim = sims[number % 2].clone();
+        let op = create(&format!("m{number}"), json!({"capacity": 100}));
+        creates.spawn(async move { sim.create(&op).await });
+    }
+    let made = creates.join_all().await.iter().filter(|created| created.is_ok()).count();
+    assert_eq!((made, cloud.all().unwrap().len()), (1, 100));
 }
 
 #[tokio::test]
