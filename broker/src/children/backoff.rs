@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Between which times the pauses lie.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
-    /// The longest first pause; each one after it may be twice as long…
+    /// The longest first pause; the step of each one after it is twice as long…
     pub(super) first: Duration,
     /// …up to this.
     pub(super) longest: Duration,
@@ -23,27 +23,28 @@ impl Default for Pace {
     }
 }
 
-/// Exponential, with full jitter: anything from nothing to the limit, so that programs that ended
-/// together do not start together.
+/// Exponential, with equal jitter: anything from half the step to the whole. Programs that ended
+/// together do not start together, and yet no pause is shorter than the one before it, so that a
+/// program that cannot even start is not tried again and again.
 #[derive(Debug)]
 pub(super) struct Backoff {
     pace: Pace,
-    limit: Duration,
+    step: Duration,
 }
 
 impl Backoff {
     pub(super) fn new(pace: Pace) -> Self {
-        Self { pace, limit: pace.first }
+        Self { pace, step: pace.first }
     }
 
     /// The pause after a program that lived for `lived`.
     pub(super) fn next(&mut self, lived: Duration) -> Duration {
         if lived >= self.pace.well_after {
-            self.limit = self.pace.first;
+            self.step = self.pace.first;
         }
-        let limit = self.limit;
-        self.limit = (limit * 2).min(self.pace.longest);
-        limit.mul_f64(rand::random::<f64>())
+        let step = self.step;
+        self.step = (step * 2).min(self.pace.longest);
+        step / 2 + (step / 2).mul_f64(rand::random::<f64>())
     }
 }
 
@@ -57,15 +58,20 @@ mod tests {
     fn pauses_grow_up_to_a_limit_and_start_again_after_a_long_life() {
         let pace = Pace::default();
         let mut backoff = Backoff::new(pace);
-        let mut limits = Vec::new();
-        for _ in 0..8 {
-            let limit = backoff.limit;
-            assert!(backoff.next(SHORT) <= limit);
-            limits.push(limit.as_millis());
+        for step in [500, 1000, 2000, 4000, 8000, 16000, 30000, 30000] {
+            let pause = backoff.next(SHORT);
+            let step = Duration::from_millis(step);
+            assert!((step / 2..=step).contains(&pause), "{pause:?} of {step:?}");
         }
-        assert_eq!(limits, [500, 1000, 2000, 4000, 8000, 16000, 30000, 30000]);
         assert!(backoff.next(pace.well_after) <= pace.first);
-        assert_eq!(backoff.limit, pace.first * 2);
+        assert_eq!(backoff.step, pace.first * 2);
+    }
+
+    #[test]
+    fn no_pause_is_shorter_than_the_one_before_while_they_grow() {
+        let mut backoff = Backoff::new(Pace::default());
+        let pauses = [(); 6].map(|()| backoff.next(SHORT));
+        assert!(pauses.is_sorted(), "{pauses:?}");
     }
 
     #[test]
