@@ -16,6 +16,7 @@ use std::{
 };
 
 use tokio::sync::broadcast;
+use tracing::info;
 
 use super::{Catalog, Class, Error, Problem, Secret, SecretName, snapshot::Store};
 use crate::driver::ClassId;
@@ -58,6 +59,9 @@ impl Directory {
         let reading = files.read(&self.root);
         if reading.changed {
             self.store.publish(reading.snapshot);
+        }
+        if reading.taken {
+            info!(folder = %self.root.display(), "catalog reloaded");
         }
         reading.changed
     }

@@ -31,8 +31,11 @@ pub(super) struct Files {
 #[derive(Debug)]
 pub(super) struct Reading {
     pub(super) snapshot: Snapshot,
-    /// Whether it differs from the one before.
+    /// Whether it differs from the one before, in its objects or its problems.
     pub(super) changed: bool,
+    /// Whether there was something to take in: a new file or content without faults, or a file
+    /// that went.
+    pub(super) taken: bool,
 }
 
 #[derive(Debug, Default)]
@@ -54,18 +57,21 @@ impl Files {
         self.files.retain(|path, _| {
             files.contains(path) || unseen.iter().any(|folder| path.starts_with(folder))
         });
-        let mut changed = self.files.len() != before;
+        let mut taken = self.files.len() != before;
+        let mut changed = taken;
 
         let mut left = MAX_TOTAL;
         for path in files {
             match listing::read(&path, left.min(MAX_FILE)) {
-                Err(Unread::Gone) => changed |= self.files.remove(&path).is_some(),
+                Err(Unread::Gone) => taken |= self.files.remove(&path).is_some(),
                 Err(Unread::Because(why)) => {
                     changed |= self.files.entry(path.clone()).or_default().unread(&path, why);
                 }
                 Ok(content) => {
                     let file = self.files.entry(path.clone()).or_default();
-                    changed |= file.update(&path, &content);
+                    let updated = file.update(&path, &content);
+                    changed |= updated;
+                    taken |= updated && file.faults.is_empty();
                     left -= file.size;
                 }
             }
@@ -78,13 +84,16 @@ impl Files {
         for new in remarks.iter().filter(|remark| !self.problems.contains(remark)) {
             error!("catalog: {new}");
         }
-        changed |= remarks != self.problems;
+        for old in self.problems.iter().filter(|remark| !remarks.contains(remark)) {
+            info!("catalog: this is over: {old}");
+        }
+        changed |= taken || remarks != self.problems;
         self.problems.clone_from(&remarks);
 
         snapshot.problems =
             self.files.iter().flat_map(|(path, file)| file.problems(path)).collect();
         snapshot.problems.append(&mut remarks);
-        Reading { snapshot, changed }
+        Reading { snapshot, changed, taken }
     }
 }
 
@@ -128,8 +137,13 @@ impl File {
 
     fn fail(&mut self, path: &Path, faults: Vec<Fault>) {
         self.faults = faults;
+        let rest = if self.good.classes.is_empty() && self.good.secrets.is_empty() {
+            "nothing of this file is in force"
+        } else {
+            "what the file said before stays in force"
+        };
         for fault in &self.faults {
-            error!("catalog: {}; what the file said before stays in force", problem(path, fault));
+            error!("catalog: {}; {rest}", problem(path, fault));
         }
     }
 

@@ -307,6 +307,69 @@ metadata: {name: other}
     assert_eq!(secret["data"], serde_json::json!({"binary": "AAEC/w==", "wrapped": "b25ldHdv"}));
 }
 
+#[test]
+fn the_log_says_what_is_in_force_and_what_was_taken_in() {
+    let folder = folder(&[("a.yaml", &class("a", 1))]);
+    let catalog = Directory::open(folder.path()).unwrap();
+    let reload = || logged(|| assert!(catalog.reload()));
+
+    write(&folder, "a.yaml", "{");
+    let log = reload();
+    assert!(log.contains("; what the file said before stays in force"), "{log}");
+    assert!(!log.contains("reloaded"), "nothing was taken in: {log}");
+
+    write(&folder, "new.yaml", "{");
+    let log = reload();
+    assert!(log.contains("; nothing of this file is in force"), "{log}");
+    assert!(!log.contains("reloaded") && !log.contains("before"), "{log}");
+
+    write(&folder, "a.yaml", &class("a", 2));
+    let log = reload();
+    assert!(log.contains("a.yaml is in order again") && log.contains("catalog reloaded"), "{log}");
+}
+
+#[test]
+fn of_two_equals_the_log_blames_the_one_that_is_not_in_force() {
+    let folder = folder(&[("b.yaml", &class("same", 2))]);
+    let catalog = Directory::open(folder.path()).unwrap();
+    // The newcomer comes first in the order of paths.
+    write(&folder, "a.yaml", &class("same", 1));
+    let log = logged(|| assert!(catalog.reload()));
+    let error = log.lines().find(|line| line.contains("ERROR")).expect("an error");
+    let error = error.replace(&format!("{}/", folder.path().display()), "");
+    assert!(error.contains("catalog: b.yaml:1: "), "{error}");
+    assert!(error.contains("a.yaml:1; that one is in force"), "{error}");
+    assert!(catalog.class(&id("same")).unwrap().json.contains("\"size\":1"));
+
+    fs::remove_file(folder.path().join("a.yaml")).unwrap();
+    let log = logged(|| assert!(catalog.reload()));
+    assert!(log.contains("catalog: this is over: ") && log.contains("reloaded"), "{log}");
+}
+
+/// What is logged meanwhile.
+fn logged(act: impl FnOnce()) -> String {
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let writer = Log(log.clone());
+    let subscriber =
+        tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    tracing::subscriber::with_default(subscriber, act);
+    String::from_utf8(log.lock().unwrap().clone()).unwrap()
+}
+
+#[derive(Clone)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// A directory that is being watched, and the end of it.
 struct Watched {
     catalog: Arc<Directory>,

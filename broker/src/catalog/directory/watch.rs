@@ -12,7 +12,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error, info, warn};
+use tracing::{debug, error, warn};
 
 use super::Directory;
 
@@ -46,7 +46,6 @@ impl Directory {
                 }
             }
             if self.clone().reload_aside().await {
-                info!(folder = %self.root.display(), "catalog reloaded");
                 if !notified && watcher.is_some() {
                     // Perhaps the folder itself was exchanged, and the old one is still watched.
                     debug!("the catalog changed without notification; watching anew");
