@@ -23,7 +23,7 @@ pub enum Code {
     /// The provider's quota, or the driver itself, is full. Say when to retry.
     ResourceExhausted = 8,
     FailedPrecondition = 9,
-    /// Another operation of the same machine is in the way.
+    /// Another operation of the same machine is in the way, or this one was broken off.
     Aborted = 10,
     OutOfRange = 11,
     Unimplemented = 12,

@@ -34,6 +34,9 @@ use crate::{
 /// How long an operation waits for a free slot before it is refused.
 const QUEUE_WAIT: Duration = Duration::from_secs(3);
 
+/// When a driver that stopped may be there again.
+const RETRY_STOPPED: Duration = Duration::from_secs(5);
+
 /// What a session hears of the operations it submitted.
 #[derive(Debug)]
 pub(crate) enum Event {
@@ -230,7 +233,7 @@ impl Executor {
         tokio::task::yield_now().await;
         tokio::select! {
             biased;
-            () = self.stop.cancelled() => Err(Error::unavailable("the driver stopped")),
+            () = self.stop.cancelled() => Err(stopped()),
             outcome = call::call(self.driver(), operation) => outcome,
             code = self.overdue(id, operation) => {
                 Err(Error::new(code, format!("the {} did not end in time", operation.verb())))
@@ -290,6 +293,16 @@ impl Executor {
         // No code under this lock can leave the table half-changed and panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The answer when the driver stops in the middle of an operation.
+///
+/// Not `UNAVAILABLE`: gRPC clients take that for "not begun" and send the call again by themselves,
+/// perhaps to another driver, while nobody knows how far this one came. `ABORTED` leaves it to the
+/// caller, who asks again later and meets an idempotent create or delete.
+fn stopped() -> Error {
+    Error::new(Code::Aborted, "the driver stopped before the operation ended")
+        .with_retry_after(RETRY_STOPPED)
 }
 
 impl State {

@@ -1,16 +1,23 @@
 //! Leaving in good order.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use broker_proto::v1::{self as wire, broker_side::Control, driver_side::Response as Frame};
-use tokio::time::Instant;
+use tokio::{sync::mpsc, time::Instant};
 
 use super::{
     LONG, Running,
     broker::{Brokers, Peer, wire_duration},
     connected,
+    driver::{self, Scripted},
 };
-use crate::Code;
+use crate::{
+    CancellationToken, Code, Verb,
+    classes::Classes,
+    executor::{Event, Executor},
+    operation::Job,
+    operations::{AddressId, Ticket},
+};
 
 async fn drain_announced(peer: &mut Peer) {
     let frame = peer.next().await.expect("the driver is there");
@@ -76,6 +83,34 @@ async fn work_that_does_not_end_is_cancelled_after_the_grace_time() {
     assert_eq!(begin.elapsed().as_secs(), 20);
     running.ended().await.expect("it stops in any case");
     assert_eq!(begin.elapsed().as_secs(), 25);
+}
+
+/// A session that is there to hear it is rare, since sessions stop as well: so without one.
+#[tokio::test(start_paused = true)]
+async fn what_is_broken_off_is_not_sent_again_by_itself() {
+    let stop = CancellationToken::new();
+    let script = Arc::new(Scripted::default());
+    let driver = Arc::new(driver::Shared(script.clone()));
+    let executor = Arc::new(Executor::new(driver, 1, LONG, stop.clone()));
+    let (sender, mut events) = mpsc::channel(2);
+    let (session, _) = executor.join(AddressId(0), sender);
+    let params = wire::OperationParams {
+        machine_name: "stubborn-m".into(),
+        class: Some(wire::ClassRef::default()),
+        ..Default::default()
+    };
+    let classes = Arc::new(Classes::new());
+    let job = Job::from_wire(Verb::Create, params, classes, Instant::now()).expect("it is fine");
+    let ticket = Ticket { address: AddressId(0), session: Some(session), operation: Some(1) };
+    executor.submit(ticket, job);
+    script.called(1).await;
+    stop.cancel();
+
+    assert!(matches!(events.recv().await, Some(Event::Started { operation: 1 })));
+    let Some(Event::Ended { report, .. }) = events.recv().await else { panic!("it ends") };
+    let error = report.outcome.as_ref().as_ref().expect_err("it did not end well");
+    assert_eq!(error.code(), Code::Aborted);
+    assert!(error.retry_after().is_some());
 }
 
 #[tokio::test(start_paused = true)]
