@@ -45,14 +45,12 @@ impl Directory {
                     Err(_) => {}
                 }
             }
-            if self.clone().reload_aside().await {
-                if !notified && watcher.is_some() {
-                    // Perhaps the folder itself was exchanged, and the old one is still watched.
-                    debug!("the catalog changed without notification; watching anew");
-                    watcher = None;
-                    notified = true;
-                    continue;
-                }
+            if self.clone().reload_aside().await && !notified && watcher.is_some() {
+                // Perhaps the folder itself was exchanged, and the old one is still watched.
+                debug!("the catalog changed without notification; watching anew");
+                watcher = None;
+                notified = true;
+                continue;
             }
             let pause = if watcher.is_some() { RESCAN } else { RESCAN_BLIND };
             notified = tokio::select! {
