@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use serde::Deserialize;
 
 use crate::{
@@ -21,6 +21,10 @@ use crate::{
     session::Times,
     telemetry::LogFormat,
 };
+
+/// More often would be noise, not news.
+const SHORTEST_PING: Duration = Duration::from_millis(100);
+const LONGEST_QUEUE: usize = 1_000_000;
 
 /// The settings of `serve`, as they were given.
 #[derive(Debug, Default, clap::Args, Deserialize)]
@@ -77,6 +81,11 @@ pub struct Options {
     #[arg(long, env = "BROKER_GRACE", value_name = "TIME")]
     grace: Option<Span>,
 
+    /// After a restart, how long changes of machines wait for drivers that were connected before to
+    /// return, so that a retry meets the one that may still be at it [default: 5s]
+    #[arg(long, env = "BROKER_SETTLE", value_name = "TIME")]
+    settle: Option<Span>,
+
     /// What this broker calls itself among several [default: a random name]
     #[arg(long, env = "BROKER_REPLICA", value_name = "NAME")]
     replica: Option<String>,
@@ -126,6 +135,12 @@ impl Options {
             dead_after: span(options.dead_after, defaults.dead_after),
             accept_within: defaults.accept_within,
         };
+        if times.ping_every < SHORTEST_PING {
+            bail!("--ping-every must be at least {}", humantime::format_duration(SHORTEST_PING));
+        }
+        if options.queue.is_some_and(|queue| queue > LONGEST_QUEUE) {
+            bail!("--queue must be at most {LONGEST_QUEUE}");
+        }
         if !(times.ping_every < times.suspect_after && times.suspect_after < times.dead_after) {
             bail!("--ping-every must be shorter than --suspect-after, and that than --dead-after");
         }
@@ -143,6 +158,7 @@ impl Options {
                 times,
                 queue: options.queue.unwrap_or(admission.queue),
                 replica: options.replica.unwrap_or(admission.replica),
+                settle: span(options.settle, admission.settle),
                 ..admission
             },
             grace: span(options.grace, Duration::from_secs(30)),
@@ -163,20 +179,20 @@ impl Options {
 
     /// What is set here, or else there.
     fn or(self, other: Options) -> Options {
-        let vec = |ours: Vec<_>, theirs| if ours.is_empty() { theirs } else { ours };
         Options {
             config: self.config,
             listen: self.listen.or(other.listen),
             admin: self.admin.or(other.admin),
             catalog: self.catalog.or(other.catalog),
-            driver_command: vec(self.driver_command, other.driver_command),
+            driver_command: first(self.driver_command, other.driver_command),
             seating: self.seating.or(other.seating),
-            seating_of: if self.seating_of.is_empty() { other.seating_of } else { self.seating_of },
+            seating_of: first(self.seating_of, other.seating_of),
             queue: self.queue.or(other.queue),
             ping_every: self.ping_every.or(other.ping_every),
             suspect_after: self.suspect_after.or(other.suspect_after),
             dead_after: self.dead_after.or(other.dead_after),
             grace: self.grace.or(other.grace),
+            settle: self.settle.or(other.settle),
             replica: self.replica.or(other.replica),
             insecure: self.insecure.or(other.insecure),
             log: self.log.or(other.log),
@@ -185,11 +201,16 @@ impl Options {
     }
 }
 
+fn first<T>(ours: Vec<T>, theirs: Vec<T>) -> Vec<T> {
+    if ours.is_empty() { theirs } else { ours }
+}
+
 fn read_file(path: &Path) -> anyhow::Result<Options> {
     let text = fs::read_to_string(path)
         .with_context(|| format!("cannot read the configuration {}", path.display()))?;
-    serde_saphyr::from_str(&text)
-        .with_context(|| format!("in the configuration {}", path.display()))
+    let options = serde_saphyr::options! { with_snippet: false };
+    serde_saphyr::from_str_with_options(&text, options)
+        .map_err(|error| anyhow!("in the configuration {}: {error}", path.display()))
 }
 
 /// Where machine classes and secrets come from.
@@ -231,7 +252,8 @@ impl FromStr for KindPolicy {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (kind, policy) = text.split_once('=').ok_or("write KIND=share|standby|exclusive")?;
-        let policy = <Policy as clap::ValueEnum>::from_str(policy, true)?;
+        let policy = <Policy as clap::ValueEnum>::from_str(policy, true)
+            .map_err(|_| format!("{policy:?} is not share, standby or exclusive"))?;
         Ok(Self { kind: kind.to_owned(), policy })
     }
 }

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 pub use self::{
     error::{Error, Sighting},
@@ -44,11 +44,18 @@ pub struct Dispatcher {
     ledger: Ledger,
     catalog: Arc<dyn Catalog>,
     stopping: Arc<AtomicBool>,
+    settle: Duration,
 }
 
 impl Dispatcher {
-    pub fn new(registry: Registry, ledger: Ledger, catalog: Arc<dyn Catalog>) -> Self {
-        Self { registry, ledger, catalog, stopping: Arc::default() }
+    /// After a restart, changes of machines wait for `settle`, so that drivers can return.
+    pub fn new(
+        registry: Registry,
+        ledger: Ledger,
+        catalog: Arc<dyn Catalog>,
+        settle: Duration,
+    ) -> Self {
+        Self { registry, ledger, catalog, stopping: Arc::default(), settle }
     }
 
     pub fn ledger(&self) -> &Ledger {
@@ -79,6 +86,8 @@ impl Dispatcher {
                     self.wait_for_change(deadline).await.map_err(|()| error)?;
                 }
                 Attempt::NoDriver(error) => return Err(error),
+                Attempt::TooEarly(until) if until < deadline => sleep_until(until).await,
+                Attempt::TooEarly(_) => return Err(Error::Settling),
             }
         }
     }
@@ -86,6 +95,7 @@ impl Dispatcher {
     async fn attempt(&self, ask: &Ask, deadline: Instant) -> Attempt {
         let waiter = match self.start(ask, deadline) {
             Ok(Started::Waiting(waiter)) => waiter,
+            Ok(Started::TooEarly(until)) => return Attempt::TooEarly(until),
             Ok(Started::Remembered(answer)) => {
                 return Attempt::Done(Ok(Answered { answer, seen: None }));
             }
@@ -118,6 +128,12 @@ impl Dispatcher {
             return Err(Error::Stopping);
         }
         let request = ask.resolve(&*self.catalog, &self.registry)?;
+        if request.verb.is_mutation()
+            && let Some(since) = self.registry.settling_since(&request.key)
+            && Instant::now() < since + self.settle
+        {
+            return Ok(Started::TooEarly(since + self.settle));
+        }
         let operation = if request.verb.is_mutation() {
             match self.ledger.claim(request, deadline).map_err(Error::Conflict)? {
                 Claim::Start(operation) => operation,
@@ -147,7 +163,9 @@ impl Dispatcher {
                 Holder::Free => self.choose(request)?,
                 Holder::Back(session) if session.health() == Health::Ready => session,
                 Holder::Back(_) if hold.is_over => self.choose(request)?,
-                Holder::Back(_) | Holder::Away => return Err(Error::Away(hold.clone())),
+                Holder::Back(_) | Holder::Away => {
+                    return Err(Error::Away { hold: Box::new(hold.clone()), verb: request.verb });
+                }
             },
         };
         // A driver of 2018 is given nothing but the provider's id to delete by.
@@ -193,6 +211,8 @@ pub struct Answered {
 
 enum Started {
     Waiting(Waiter),
+    /// Drivers are still on their way back.
+    TooEarly(Instant),
     Remembered(Arc<Answer>),
 }
 
@@ -202,6 +222,8 @@ enum Attempt {
     Unsent(Error),
     /// Waiting for a driver may help.
     NoDriver(Error),
+    /// Nothing may be sent before this time.
+    TooEarly(Instant),
 }
 
 fn default_timeout(verb: Verb) -> Duration {

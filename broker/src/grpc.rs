@@ -13,7 +13,10 @@ use std::sync::Arc;
 use broker_proto::v1::{
     drivers_server::DriversServer, machines_server::MachinesServer, registry_server::RegistryServer,
 };
-use tonic::service::Routes;
+use tonic::{
+    Request, Status,
+    service::{Interceptor, Routes},
+};
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 pub use self::{
@@ -21,12 +24,23 @@ pub use self::{
     drivers::{Admission, Drivers},
     historic::answer_to_historic_names,
 };
-use crate::{dispatch::Dispatcher, registry::Registry};
+use crate::{auth::Auth, dispatch::Dispatcher, registry::Registry};
 
 /// The largest frame of a driver that is read: those of 2018 send a list in one piece.
 pub const MAX_FRAME: usize = 16 * 1024 * 1024;
 /// The largest request of anyone else that is read. User data is bounded besides.
 pub const MAX_MESSAGE: usize = 4 * 1024 * 1024;
+
+/// Lets in who [`Auth`] lets in, whatever the service.
+pub fn authenticated(auth: Auth) -> impl Interceptor + Clone {
+    move |request: Request<()>| {
+        let bearer = request.metadata().get("authorization").map(|value| value.as_bytes());
+        match auth.check(bearer) {
+            Ok(()) => Ok(request),
+            Err(denied) => Err(Status::unauthenticated(denied.to_string())),
+        }
+    }
+}
 
 /// All services, with health and reflection.
 pub async fn routes(

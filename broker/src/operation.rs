@@ -58,13 +58,13 @@ pub enum Outcome {
 pub struct Operation {
     pub id: OperationId,
     pub request: Request,
-    /// Until when the driver was told to work. Callers that joined may wait longer.
-    pub deadline: Instant,
     pub submitted: Instant,
     pub submitted_at: SystemTime,
     /// Where an earlier operation on this machine may still run.
     pub hold: Option<Hold>,
     ledger: Ledger,
+    /// When the last of those who wait gives up.
+    deadline: Mutex<Instant>,
     session: OnceLock<SessionHandle>,
     delivery: AtomicU8,
     waiting: AtomicUsize,
@@ -85,11 +85,11 @@ impl Operation {
         Arc::new(Self {
             id,
             request,
-            deadline,
             hold,
             submitted: Instant::now(),
             submitted_at: SystemTime::now(),
             ledger,
+            deadline: Mutex::new(deadline),
             session: OnceLock::new(),
             delivery: AtomicU8::new(Delivery::NotSent as u8),
             waiting: AtomicUsize::new(0),
@@ -106,6 +106,22 @@ impl Operation {
             1 => Delivery::Sent,
             2 => Delivery::Accepted,
             _ => Delivery::Answered,
+        }
+    }
+
+    pub fn deadline(&self) -> Instant {
+        *self.deadline.lock().expect("no panic while locked")
+    }
+
+    /// Someone joins who waits until `deadline`. If that is longer than the driver knows of, it is told.
+    fn extend(&self, deadline: Instant) {
+        let mut known = self.deadline.lock().expect("no panic while locked");
+        if deadline > *known {
+            *known = deadline;
+            drop(known);
+            if let Some(session) = self.session() {
+                session.callers_changed();
+            }
         }
     }
 
@@ -204,7 +220,7 @@ impl Drop for Waiter {
             None => {
                 operation.abandoned.store(true, Ordering::Release);
                 if let Some(session) = operation.session() {
-                    session.callers_left();
+                    session.callers_changed();
                 }
             }
         }

@@ -15,19 +15,22 @@ use std::{
 };
 
 use broker_proto::v1::reject::Reason;
-use dashmap::DashMap;
+use dashmap::{DashMap, DashSet};
 use tokio::{sync::watch, time::Instant};
 
 pub use self::seating::{Policy, Seating};
 use self::seating::{Seat, choose};
 use crate::{
-    driver::{ConnectionId, DriverKey, MachineId, SessionId, Verb},
+    driver::{ConnectionId, DriverKey, Instance, MachineId, SessionId, Verb},
     operation::Hold,
     session::{End, SessionHandle, Token, handshake::Rejection},
 };
 
 /// How long an incumbent has to prove that it lives, before a newcomer takes its seat.
 const PROOF_WITHIN: Duration = Duration::from_secs(2);
+/// How long after its start a broker takes returning drivers for a sign of its own restart. Longer
+/// than they take to dial again.
+const NEW: Duration = Duration::from_secs(60);
 /// When a duplicate may come again: by then a dead incumbent is noticed.
 const DUPLICATE_RETRY: Duration = Duration::from_secs(10);
 
@@ -43,6 +46,11 @@ struct Seats {
     next_order: AtomicU64,
     takeovers: AtomicU64,
     changed: watch::Sender<()>,
+    born: Instant,
+    /// The driver processes that this broker met while it was new.
+    met: DashSet<Instance>,
+    /// Since when each key waits for drivers to return.
+    settling: DashMap<DriverKey, Instant>,
 }
 
 /// Why no driver can take an operation. Nothing was sent.
@@ -84,6 +92,9 @@ impl Registry {
             next_order: AtomicU64::new(0),
             takeovers: AtomicU64::new(0),
             changed: watch::Sender::new(()),
+            born: Instant::now(),
+            met: DashSet::new(),
+            settling: DashMap::new(),
         }))
     }
 
@@ -131,6 +142,9 @@ impl Registry {
             }
             seats.push(Seat { session: session.clone(), order, since: Instant::now() });
         }
+        if self.0.born.elapsed() < NEW {
+            self.0.met.insert(info.instance.clone());
+        }
         self.0.sessions.insert(info.id, session.clone());
         Ok(())
     }
@@ -145,6 +159,25 @@ impl Registry {
         }
         self.0.sessions.remove(&session);
         self.0.changed.send_replace(());
+    }
+
+    /// A driver says that it is back. If this broker never met it, it is the broker that is new, and
+    /// others of the same keys may be on their way, with operations that nobody has told of yet.
+    pub fn returned(&self, session: &SessionHandle) {
+        let info = session.info();
+        if self.0.born.elapsed() < NEW && !self.0.met.contains(&info.instance) {
+            for key in &info.keys {
+                self.0.settling.entry(key.clone()).or_insert_with(Instant::now);
+            }
+        }
+    }
+
+    /// Since when drivers of this key are waited for, if they are.
+    pub fn settling_since(&self, key: &DriverKey) -> Option<Instant> {
+        if self.0.settling.is_empty() {
+            return None;
+        }
+        self.0.settling.get(key).map(|since| *since)
     }
 
     /// The session that should run `verb`, on `machine` if it is a mutation.
@@ -176,8 +209,8 @@ impl Registry {
             // Another start of the same instance: what ran in the earlier one died with it. A
             // historic driver dials again only when its one operation is over.
             let restarted = info.instance.id == hold.instance.id;
-            let historic = hold.instance.boot.is_none() && info.instance.boot.is_none();
-            if restarted || (historic && seat.since > hold.since) {
+            let dialled_again = is_same_historic(&info.instance, &hold.instance);
+            if restarted || (dialled_again && seat.since > hold.since) {
                 return Holder::Free;
             }
         }
@@ -234,6 +267,13 @@ impl Drop for Registration {
         let info = self.session.info();
         self.registry.unseat(info.id, &info.keys);
     }
+}
+
+/// Whether two historic instances may be one: they are called `name@host:port`, and another connection
+/// has another port.
+fn is_same_historic(one: &Instance, other: &Instance) -> bool {
+    let host = |instance: &Instance| instance.id.rsplit_once(':').map(|(host, _)| host.to_owned());
+    one.boot.is_none() && other.boot.is_none() && host(one) == host(other)
 }
 
 fn duplicate(session: &SessionHandle, rival: &SessionHandle) -> Rejection {

@@ -12,7 +12,7 @@ use tokio::{
     task::JoinSet,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tonic::transport::Server;
+use tonic::{service::InterceptorLayer, transport::Server};
 use tower::util::MapRequestLayer;
 
 use self::listen::Listeners;
@@ -59,9 +59,9 @@ impl Broker {
         let registry = Registry::new(seating);
         let ledger = Ledger::default();
         let tokens = Tokens::default();
+        let settle = admission.settle;
         let drivers = Drivers {
             admission,
-            auth: Auth::new(tokens.clone()),
             catalog: Arc::clone(&catalog),
             registry: registry.clone(),
             ledger: ledger.clone(),
@@ -69,7 +69,7 @@ impl Broker {
             closing: CancellationToken::new(),
         };
         Self {
-            dispatcher: Dispatcher::new(registry.clone(), ledger, Arc::clone(&catalog)),
+            dispatcher: Dispatcher::new(registry.clone(), ledger, Arc::clone(&catalog), settle),
             registry,
             catalog,
             drivers,
@@ -111,6 +111,7 @@ impl Broker {
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .layer(MapRequestLayer::new(grpc::answer_to_historic_names))
+            .layer(InterceptorLayer::new(grpc::authenticated(Auth::new(self.tokens.clone()))))
             .add_routes(routes)
             .serve_with_incoming_shutdown(incoming, self.stopped.cancelled())
             .await

@@ -10,7 +10,7 @@ pub mod machine;
 use std::time::Duration;
 
 use broker_proto::v1::{self, BrokerSide, DriverSide, broker_side::Control};
-use futures::{Stream, StreamExt as _};
+use futures::{FutureExt as _, Stream, StreamExt as _};
 use tokio::{
     sync::{mpsc, oneshot},
     time::{Instant, sleep_until},
@@ -57,17 +57,17 @@ impl Default for Times {
 }
 
 /// Why a session is over.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum End {
-    /// The driver unregistered, or closed its side.
+    #[error("the driver left")]
     Left,
-    /// The connection broke, or brought what cannot be read.
+    #[error("the connection broke: {}", .0.why)]
     Broken(Broken),
-    /// Nothing was heard for too long.
+    #[error("nothing was heard for too long")]
     Silent,
-    /// A newer session of the same driver took its seat.
+    #[error("a newer session of the same driver took its place")]
     Replaced,
-    /// The broker stops.
+    #[error("the broker is stopping")]
     ShutDown,
 }
 
@@ -120,44 +120,57 @@ impl Session {
         mut resumed: impl FnMut(v1::Resumed),
     ) -> End {
         loop {
+            // Whatever the traffic, pings go out on their own clock.
+            self.machine.tick(Instant::now());
             self.handle.publish(&mut self.machine);
             let now = Instant::now();
             let wake_at = self.machine.wake_at(now);
-            // Every branch is cancel safe: the ones that lose the race lose nothing. What the driver
-            // said is read before the clock judges its silence.
-            tokio::select! {
-                biased;
+            // Every branch is cancel safe: the ones that lose the race lose nothing.
+            let frame = tokio::select! {
                 end = self.ends.recv() => return end,
-                permit = outbound.reserve(), if self.machine.has_frame(now) => match permit {
-                    Ok(permit) => {
-                        if let Some(frame) = self.machine.next_frame(Instant::now()) {
-                            permit.send(frame);
-                        }
-                        self.write_more(&outbound);
+                frame = inbound.next() => frame,
+                permit = outbound.reserve(), if self.machine.has_frame(now) => {
+                    let Ok(permit) = permit else { return End::Left };
+                    if let Some(frame) = self.machine.next_frame(Instant::now()) {
+                        permit.send(frame);
                     }
-                    Err(_) => return End::Left,
-                },
-                frame = inbound.next() => match frame {
-                    Some(Ok(frame)) => match self.machine.hear(frame, Instant::now()) {
-                        None => {}
-                        Some(Notice::Left) => return End::Left,
-                        Some(Notice::Draining) => self.handle.note_draining("is leaving by its own wish"),
-                        Some(Notice::Resumed(operation)) => resumed(*operation),
-                        Some(Notice::Pong { sequence, round_trip }) => {
-                            self.handle.note_round_trip(round_trip);
-                            self.prove(sequence);
-                        }
-                    },
-                    Some(Err(broken)) => return End::Broken(broken),
-                    None => return End::Left,
-                },
-                Some(command) = self.commands.recv() => self.obey(command),
-                () = self.handle.swept() => self.machine.sweep(),
+                    self.write_more(&outbound);
+                    continue;
+                }
+                Some(command) = self.commands.recv() => {
+                    self.obey(command);
+                    continue;
+                }
+                () = self.handle.swept() => {
+                    self.machine.sweep(Instant::now());
+                    continue;
+                }
                 () = sleep_until(wake_at) => {
-                    if !self.machine.tick(Instant::now()) {
-                        return End::Silent;
+                    if !self.machine.is_dead(Instant::now()) {
+                        continue;
+                    }
+                    // If it was us who slept, there is something to read.
+                    match inbound.next().now_or_never() {
+                        Some(frame) => frame,
+                        None => return End::Silent,
                     }
                 }
+            };
+            match frame {
+                Some(Ok(frame)) => match self.machine.hear(frame, Instant::now()) {
+                    None => {}
+                    Some(Notice::Left) => return End::Left,
+                    Some(Notice::Draining) => {
+                        self.handle.note_draining("is leaving by its own wish");
+                    }
+                    Some(Notice::Resumed(operation)) => resumed(*operation),
+                    Some(Notice::Pong { sequence, round_trip }) => {
+                        self.handle.note_round_trip(round_trip);
+                        self.prove(sequence);
+                    }
+                },
+                Some(Err(broken)) => return End::Broken(broken),
+                None => return End::Left,
             }
         }
     }

@@ -57,6 +57,7 @@ pub fn hello(instance: &str) -> Hello {
         drain: true,
         paging: true,
         capacity: 4,
+        returning: false,
     }
 }
 
@@ -387,6 +388,17 @@ impl Driver {
         request.set_timeout(Duration::from_secs(1));
         let codec = tonic_prost::ProstCodec::<Q, A>::default();
         grpc.unary(request, self.service.path(method), codec).await.map(tonic::Response::into_inner)
+    }
+
+    /// Says that an operation on a machine of the sample class, from an earlier stream, still runs.
+    pub fn still_runs(&self, verb: &str, machine: &str) {
+        let resumed = v1::Resumed {
+            verb: verb.to_owned(),
+            class: Some(crate::Controller::class()),
+            machine_name: machine.to_owned(),
+            ..Default::default()
+        };
+        self.say(0, "resumed", Response::Resumed(resumed));
     }
 
     /// Cuts the connection, as a crash would.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use broker_proto::v1::{SubmitRequest, submit_request::Operation};
+use broker_proto::v1::{Extend, SubmitRequest, broker_side::Control, submit_request::Operation};
 use broker_tests::{
     Controller, Submitter, TestBroker, delivery, fact, failed, machine, reason, submission,
 };
@@ -105,6 +105,12 @@ async fn who_joined_with_more_time_outlives_the_first_callers_deadline() {
     let short = controller.creating_with(Controller::request_within("w", MINUTE));
     let operation = driver.take().await;
     let long = controller.creating_with(Controller::request_within("w", 10 * MINUTE));
+    let (id, control) = driver.next_control().await;
+    assert_eq!(id, operation.operation_id);
+    let Control::Extend(Extend { time_left: Some(left) }) = control else {
+        panic!("the driver has to know: {control:?}");
+    };
+    assert!(left.seconds > 9 * 60, "{left:?}");
     is_deadline(&short.error().await, "ACCEPTED");
     driver.hears_nothing_for(5 * MINUTE).await;
     driver.answer(&operation, machine("in time"));

@@ -63,7 +63,7 @@ async fn a_different_request_for_a_busy_machine_is_aborted_and_told_why() {
     for different in [
         with_id("two"),
         MachineRequest { user_data: Some("other".into()), ..Controller::request("w") },
-        MachineRequest { provider_id: "sim:///2".to_owned(), ..Controller::request("w") },
+        MachineRequest { provider_id: "sim:///2".to_owned(), ..with_id("two") },
         MachineRequest { class: Some(other_class), ..Controller::request("w") },
     ] {
         let error = controller.create_with(different).await.unwrap_err();

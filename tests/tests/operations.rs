@@ -295,28 +295,15 @@ async fn a_status_stays_small_enough_to_arrive_whatever_the_driver_puts_into_it(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_driver_that_says_no_before_it_starts_is_asked_again_and_the_caller_told_that_nothing_ran()
- {
+async fn an_outage_that_a_driver_tells_before_it_starts_is_its_answer() {
     let broker = TestBroker::start();
     let mut driver = broker.driver("a").await;
-    let controller = broker.controller().await;
-    let create = controller.creating("w");
+    let create = broker.controller().await.creating("w");
     let operation = driver.next_operation().await;
-    driver.answer(&operation, failed(Code::Unavailable, "about to leave"));
-    driver.serve_one().await;
-    assert_eq!(create.answer().await.unwrap().provider_id, "id-w");
-
-    let create = controller.creating("w");
-    while !create.is_answered() {
-        tokio::select! {
-            operation = driver.next_operation() => {
-                driver.answer(&operation, failed(Code::Unavailable, "about to leave"));
-            }
-            () = tokio::time::sleep(Duration::from_secs(1)) => {}
-        }
-    }
+    driver.answer(&operation, failed(Code::Unavailable, "the provider has an outage"));
     let error = create.error().await;
-    assert_eq!((error.code(), delivery(&error).as_str()), (Code::Unavailable, "NOT_SENT"));
+    assert_eq!((error.code(), delivery(&error).as_str()), (Code::Unavailable, "ANSWERED"));
+    assert_eq!(error.message(), "the provider has an outage");
     driver.vanish();
     broker.at_rest().await;
 }

@@ -171,3 +171,21 @@ async fn no_error_repeats_the_user_data() {
     assert!(!shown.contains("hunter2"), "{shown}");
     broker.at_rest().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_of_2018_that_answers_nonsense_and_moves_on_does_not_block_what_waits() {
+    let broker = TestBroker::start();
+    let controller = broker.controller().await;
+    let mut driver = broker.historic().await;
+    let botched = controller.creating("botched");
+    let operation = driver.next_operation().await;
+    let waiting = controller.creating("waiting");
+    broker.until_running(2).await;
+
+    driver.say_nothing(operation.operation_id, "create");
+
+    let next = driver.next_operation().await;
+    driver.say(next.operation_id, "create", created("id"));
+    waiting.answer().await.unwrap();
+    drop(botched);
+}

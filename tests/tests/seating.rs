@@ -6,9 +6,10 @@ use std::{
 };
 
 use broker::registry::Policy;
-use broker_proto::v1::reject::Reason;
+use broker_proto::v1::{MachineRequest, reject::Reason};
 use broker_tests::{
-    Controller, Driver, Hello, Serving, TestBroker, delivery, failed, hello, machine,
+    API_VERSION, Controller, Driver, Hello, KIND, Service, Serving, TestBroker, catalog, delivery,
+    failed, hello, machine,
 };
 use tokio::time::Instant;
 use tonic::Code;
@@ -317,5 +318,84 @@ async fn a_rival_for_one_of_several_kinds_leaves_no_seat_half_taken() {
     assert_eq!(names, HashSet::from(["a".to_owned(), "c".to_owned()]));
     incumbent.vanish();
     free.vanish();
+    broker.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_healthy_exclusive_incumbent_of_2018_is_not_taken_over() {
+    let broker = TestBroker::seated(Policy::Exclusive);
+    let incumbent = broker.historic().await;
+    let session = broker.drivers().await[0].session_id.clone();
+    let (group, _) = API_VERSION.split_once('/').expect("a group");
+
+    let mut second = Driver::historic(broker.channel().await, Service::Infra, KIND, group).await;
+
+    assert_eq!(second.end().await.unwrap_err().code(), Code::AlreadyExists);
+    assert_eq!(broker.drivers().await[0].session_id, session);
+    incumbent.vanish();
+    broker.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_specific_driver_that_comes_does_not_cut_off_a_retry() {
+    let broker = TestBroker::of_catalog(catalog::catalog());
+    let (version, kind) = (catalog::SHARED_API_VERSION, catalog::SHARED_KIND);
+    let all = || Hello { kinds: vec![broker_tests::kind(version, kind)], ..hello("general") };
+    let mut general = broker.driver_with(all()).await;
+    let controller = broker.controller().await;
+    let class = Some(catalog::class(version, kind, "on-aws"));
+    let request = MachineRequest { class, ..Controller::request("w") };
+    let create = controller.creating_with(request.clone());
+    general.take().await;
+    broker.until_running(1).await;
+    general.vanish();
+    create.error().await;
+
+    let mut of_aws = broker_tests::kind(version, kind);
+    of_aws.provider = "aws".to_owned();
+    let aws = broker.driver_with(Hello { kinds: vec![of_aws], ..hello("aws") }).await;
+    let mut back = broker.driver_with(all()).await;
+    let retry = controller.creating_with(request);
+
+    back.serve_one().await;
+    retry.answer().await.unwrap();
+    aws.vanish();
+    back.vanish();
+    broker.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_restart_a_retry_waits_for_the_instance_that_may_still_be_at_it() {
+    let broker = TestBroker::start();
+    let controller = broker.controller().await;
+    let returning = |instance: &str| Hello { returning: true, ..hello(instance) };
+    let mut first = broker.driver_with(returning("first")).await;
+    let started = Instant::now();
+    let retry = controller.creating("w");
+    let mut second = broker.driver_with(returning("second")).await;
+    second.still_runs("create", "w");
+
+    let operation = second.next_operation().await;
+    assert!(started.elapsed() >= Duration::from_secs(5), "{:?}", started.elapsed());
+    second.answer(&operation, machine("of-the-first-execution"));
+    assert_eq!(retry.answer().await.unwrap().provider_id, "of-the-first-execution");
+    first.hears_nothing_for(Duration::from_secs(1)).await;
+    first.vanish();
+    second.vanish();
+    broker.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_this_broker_knows_is_given_work_at_once_when_it_is_back() {
+    let broker = TestBroker::start();
+    broker.driver("a").await.vanish();
+    broker.until_drivers(0).await;
+    let mut back = broker.driver_with(Hello { returning: true, ..hello("a") }).await;
+    let create = broker.controller().await.creating("w");
+    let started = Instant::now();
+    back.serve_one().await;
+    create.answer().await.unwrap();
+    assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+    back.vanish();
     broker.at_rest().await;
 }

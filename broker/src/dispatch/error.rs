@@ -49,12 +49,17 @@ pub enum Error {
     #[error("the broker is stopping")]
     Stopping,
 
-    /// An earlier request may still run where it was sent; this one was not sent.
+    /// Nothing was sent: retry a little later.
+    #[error("the broker has just started and waits for its drivers to return")]
+    Settling,
+
+    /// This request was not sent. An earlier one may still run where it was: if that was the same, its
+    /// outcome is what the caller has to learn.
     #[error(
         "an earlier {} of this machine may still be running in driver instance {:?}, \
-         which is away or does not answer", .0.verb, .0.instance.id
+         which is away or does not answer", .hold.verb, .hold.instance.id
     )]
-    Away(Hold),
+    Away { hold: Box<Hold>, verb: Verb },
 
     /// How far it got says what may be assumed. The same request again finds out.
     #[error("the driver went away before it answered ({})", .0.delivery_text())]
@@ -105,7 +110,7 @@ impl Error {
 
     /// Whether a driver that comes, or comes back, would change it.
     pub(super) fn passes_with_a_driver(&self) -> bool {
-        matches!(self, Error::NoDriver { .. } | Error::NoneReady { .. } | Error::Away(_))
+        matches!(self, Error::NoDriver { .. } | Error::NoneReady { .. } | Error::Away { .. })
     }
 }
 

@@ -106,11 +106,15 @@ impl Ask {
             let problem = format!("the class is for provider {own:?}, not {given:?}");
             return Err(Error::invalid("class.provider", problem));
         }
-        let key = registry.key_for(DriverKey {
+        // A driver for all providers will do where it is the class that names one; who asks for one by
+        // name is not given another.
+        let general = given.is_none() || class.provider.is_some();
+        let key = DriverKey {
             api_version: id.api_version,
             kind: id.kind,
             provider: given.or_else(|| class.provider.clone()),
-        });
+        };
+        let key = if general { registry.key_for(key) } else { key };
         Ok(Request {
             verb: self.verb,
             secret_revision: secret_revision(catalog, &class),

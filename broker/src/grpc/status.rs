@@ -35,7 +35,8 @@ impl From<Error> for Status {
             Error::Conflict(_) => (Code::Aborted, "MACHINE_BUSY", Some(LATER)),
             Error::Busy(..) => (Code::ResourceExhausted, "DRIVER_BUSY", Some(SOON)),
             Error::Stopping => (Code::Unavailable, "BROKER_STOPPING", Some(SOON)),
-            Error::Away(_) => (Code::Unavailable, "DRIVER_AWAY", Some(LATER)),
+            Error::Settling => (Code::Unavailable, "BROKER_SETTLING", Some(SOON)),
+            Error::Away { .. } => (Code::Unavailable, "DRIVER_AWAY", Some(LATER)),
             Error::Lost(seen) if seen.delivery == Delivery::NotSent => {
                 (Code::Unavailable, "DRIVER_LOST", Some(SOON))
             }
@@ -45,8 +46,10 @@ impl From<Error> for Status {
         let mut facts = Facts::new(reason);
         match &error {
             Error::Busy(seen, _) | Error::Lost(seen) | Error::Deadline(seen) => facts.seen(seen),
-            Error::Away(hold) => {
-                facts.delivery(hold.delivery);
+            Error::Away { hold, verb } => {
+                if hold.verb == *verb {
+                    facts.delivery(hold.delivery);
+                }
                 facts.instance(&hold.instance);
                 if let Some(operation) = hold.operation {
                     facts.operation(operation);

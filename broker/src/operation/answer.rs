@@ -13,6 +13,7 @@ impl Code {
     pub const CANCELLED: Code = Code(1);
     pub const UNKNOWN: Code = Code(2);
     pub const NOT_FOUND: Code = Code(5);
+    pub const RESOURCE_EXHAUSTED: Code = Code(8);
     pub const UNAVAILABLE: Code = Code(14);
     pub const UNINITIALIZED: Code = Code(17);
 

@@ -10,7 +10,7 @@
 //!    to that driver instance, whose own table of operations takes it from there.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashSet, VecDeque},
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -22,14 +22,19 @@ use broker_proto::v1;
 use dashmap::{DashMap, Entry};
 use tokio::{sync::Notify, time::Instant};
 
-use super::{Answer, Code, Delivery, Operation, Outcome, Payload, Request};
+use super::{Answer, Code, Delivery, Operation, Outcome, Payload, Request, shortened};
 use crate::{
+    catalog::valid_name,
     driver::{ClassId, DriverKey, Instance, MachineId, OperationId, SessionId, Verb},
     session,
 };
 
 /// How long an answer that nobody heard is kept for the retry.
 const KEEP_ANSWERS: Duration = Duration::from_secs(15 * 60);
+/// How many such answers are kept at most.
+const MOST_KEPT: usize = 10_000;
+/// How many machines may be held by what drivers say they still run.
+const MOST_RESUMED: usize = 100_000;
 /// How long past its deadline a lost operation may still be running in the driver.
 const DRIVER_GRACE: Duration = Duration::from_secs(60);
 /// How long an operation that a driver resumed keeps its machine: as long as the longest default
@@ -37,6 +42,8 @@ const DRIVER_GRACE: Duration = Duration::from_secs(60);
 const RESUMED_FOR: Duration = Duration::from_secs(20 * 60);
 /// How many finished operations operators can look back on.
 const RECENT: usize = 1_000;
+/// How much of its message is kept of each.
+const MAX_RECENT_MESSAGE: usize = 512;
 
 /// Cheap to clone: every clone is the same ledger.
 #[derive(Clone, Debug)]
@@ -150,7 +157,8 @@ impl Ledger {
             }
             Entry::Occupied(mut work) => {
                 let hold = match work.get() {
-                    Work::Running(running) if running.request.is_same(&request) => {
+                    Work::Running(running) if request.repeats(&running.request) => {
+                        running.extend(deadline);
                         return Ok(Claim::Join(Arc::clone(running)));
                     }
                     Work::Running(running) => {
@@ -161,7 +169,7 @@ impl Ledger {
                         });
                     }
                     Work::Answered { request: answered, answer, at }
-                        if answered.is_same(&request) && Instant::now() < *at + KEEP_ANSWERS =>
+                        if request.repeats(answered) && Instant::now() < *at + KEEP_ANSWERS =>
                     {
                         return Ok(Claim::Remembered(Arc::clone(answer)));
                     }
@@ -236,7 +244,11 @@ impl Ledger {
                     resumes: info.resumes,
                     session: info.id,
                     since: Instant::now(),
-                    until: operation.deadline + DRIVER_GRACE,
+                    // A historic driver knows of no deadline.
+                    until: match session.is_native() {
+                        true => operation.deadline() + DRIVER_GRACE,
+                        false => Instant::now() + RESUMED_FOR,
+                    },
                 })
             }),
         };
@@ -248,7 +260,8 @@ impl Ledger {
 
     /// Keeps a success that nobody heard for the retry, unless the machine has new work by now.
     pub(super) fn keep(&self, operation: &Operation, answer: &Arc<Answer>) {
-        if !operation.request.verb.is_mutation() || !answer.code.is_ok() {
+        let full = self.0.kept.load(Ordering::Acquire) >= MOST_KEPT;
+        if !operation.request.verb.is_mutation() || !answer.code.is_ok() || full {
             return;
         }
         if let Entry::Vacant(free) = self.0.machines.entry(operation.request.machine_id()) {
@@ -265,16 +278,21 @@ impl Ledger {
     /// that is asked for again must then be executed again.
     fn forget_absent(&self, operation: &Operation, answer: &Answer) {
         let request = &operation.request;
-        let forget = |kept: &Request, at: Instant| match (request.verb, &answer.payload) {
-            _ if kept.class.id != request.class.id || at > operation.submitted => false,
-            (Verb::GetStatus, _) => {
-                answer.code == Code::NOT_FOUND && kept.machine == request.machine
+        let absent: Box<dyn Fn(&str) -> bool> = match (request.verb, &answer.payload) {
+            (Verb::GetStatus, _) if answer.code == Code::NOT_FOUND => {
+                Box::new(|machine| machine == &*request.machine)
             }
-            (Verb::List, Payload::List(machines)) => {
-                let shown = |machine: &v1::Machine| *machine.machine_name == *kept.machine;
-                answer.code.is_ok() && request.provider_id.is_empty() && !machines.iter().any(shown)
+            (Verb::List, Payload::List(machines))
+                if answer.code.is_ok() && request.provider_id.is_empty() =>
+            {
+                let shown: HashSet<&str> =
+                    machines.iter().map(|machine| machine.machine_name.as_str()).collect();
+                Box::new(move |machine| !shown.contains(machine))
             }
-            _ => false,
+            _ => return,
+        };
+        let forget = |kept: &Request, at: Instant| {
+            kept.class.id == request.class.id && at <= operation.submitted && absent(&kept.machine)
         };
         self.retain(|work| match work {
             Work::Answered { request, at, .. } => !forget(request, *at),
@@ -318,6 +336,9 @@ impl Ledger {
             })
         };
         let failed = result.is_some_and(|code| !code.is_ok());
+        if valid_name(&machine.name).is_err() || self.0.machines.len() >= MOST_RESUMED {
+            return;
+        }
         match self.0.machines.entry(machine) {
             Entry::Occupied(work) if !held_by_driver(work.get()) => {}
             Entry::Occupied(work) if failed => drop(work.remove()),
@@ -374,7 +395,10 @@ impl Ledger {
 impl Finished {
     fn of(operation: &Operation, outcome: &Outcome) -> Self {
         let (outcome, message) = match outcome {
-            Outcome::Answered(answer) => (answer.code.name(), answer.message.clone()),
+            Outcome::Answered(answer) => {
+                let message = shortened(answer.message.clone(), MAX_RECENT_MESSAGE);
+                (answer.code.name(), message)
+            }
             Outcome::Lost => ("LOST", String::new()),
         };
         Self {

@@ -37,18 +37,21 @@ impl Request {
         }
     }
 
-    /// Whether `other` asks for the very same thing, so that one execution answers both.
+    /// Whether this repeats `earlier`, so that one execution answers both. The driver library decides by
+    /// the same rules.
     ///
-    /// What was last known of the machine may differ: it grows from retry to retry.
-    pub fn is_same(&self, other: &Request) -> bool {
-        self.verb == other.verb
-            && self.class.id == other.class.id
-            && self.machine == other.machine
-            && self.provider_id == other.provider_id
-            && self.user_data == other.user_data
-            && (self.request_id == other.request_id
-                || self.request_id.is_empty()
-                || other.request_id.is_empty())
+    /// What was last known of the machine may differ, and its provider id may be known by now: both
+    /// grow from retry to retry.
+    pub fn repeats(&self, earlier: &Request) -> bool {
+        let same_provider_id = self.provider_id == earlier.provider_id
+            || self.provider_id.is_empty()
+            || earlier.provider_id.is_empty();
+        self.verb == earlier.verb
+            && self.class.id == earlier.class.id
+            && self.machine == earlier.machine
+            && same_provider_id
+            && self.user_data == earlier.user_data
+            && (self.request_id.is_empty() || self.request_id == earlier.request_id)
     }
 
     /// As a driver reads it, but for the time left, which is known when it is sent.

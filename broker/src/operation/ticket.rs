@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use super::{Answer, Delivery, Operation, Outcome};
 use crate::session;
 
@@ -24,6 +26,10 @@ impl Ticket {
 impl session::Ticket for Ticket {
     fn is_wanted(&self) -> bool {
         self.operation().is_wanted()
+    }
+
+    fn deadline(&self) -> Instant {
+        self.operation().deadline()
     }
 
     fn sent(&self) {

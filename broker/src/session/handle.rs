@@ -193,7 +193,6 @@ impl SessionHandle {
         let call = Call {
             verb: operation.request.verb,
             params: operation.request.to_params(self.is_native()),
-            deadline: operation.deadline,
             ticket: Admitted { ticket, place },
         };
         // There is a place for each admitted operation, so only a finished session refuses here.
@@ -207,8 +206,8 @@ impl SessionHandle {
         taken.map(|_| Place(self.clone())).map_err(|_| Refused::Full)
     }
 
-    /// Some operation is no longer waited for: it is to be cancelled.
-    pub fn callers_left(&self) {
+    /// Somebody joined or left the callers of some operation: the driver may have to be told.
+    pub fn callers_changed(&self) {
         self.0.sweep.notify_one();
     }
 
@@ -354,6 +353,10 @@ pub(super) struct Admitted {
 impl super::Ticket for Admitted {
     fn is_wanted(&self) -> bool {
         self.ticket.is_wanted()
+    }
+
+    fn deadline(&self) -> Instant {
+        self.ticket.deadline()
     }
 
     fn sent(&self) {

@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 use broker_proto::v1::{self, DriverSide, driver_side::Response, reject::Reason};
 
 use super::Terms;
-use crate::driver::{DriverKey, Instance, Verb};
+use crate::{
+    catalog::class_name,
+    driver::{DriverKey, Instance, Verb},
+};
 
 /// The protocol version that this broker speaks with native drivers.
 pub const PROTOCOL: u32 = 1;
@@ -25,6 +28,8 @@ pub struct Hello {
     pub protocol: u32,
     pub verbs: Vec<Verb>,
     pub resumes: bool,
+    /// Had a session with this address before.
+    pub returning: bool,
     pub terms: Terms,
 }
 
@@ -78,6 +83,7 @@ fn historic(registration: v1::Registration, peer: &str) -> Result<Hello, Rejecti
         protocol: 0,
         verbs: Verb::HISTORIC.to_vec(),
         resumes: false,
+        returning: false,
         // It serves one operation at a time and reads nothing meanwhile.
         terms: Terms { native: false, cancel: false, drain: false, capacity: 1 },
         name: registration.name,
@@ -132,6 +138,7 @@ fn native(registration: v1::Registration) -> Result<Hello, Rejection> {
         protocol: PROTOCOL,
         verbs,
         resumes: hello.resume,
+        returning: hello.returning,
         terms: Terms { native: true, cancel: hello.cancel, drain: hello.drain, capacity },
     })
 }
@@ -146,25 +153,11 @@ fn historic_key(registration: &v1::Registration) -> Result<DriverKey, Rejection>
 }
 
 fn key(api_version: &str, kind: &str, provider: &str) -> Result<DriverKey, Rejection> {
-    let word = |text: &str, extra: &str| {
-        !text.is_empty()
-            && text.len() <= MAX_NAME
-            && text.chars().all(|c| c.is_ascii_alphanumeric() || extra.contains(c))
-    };
-    if !word(kind, "") {
-        return Err(invalid(format!(
-            "kind {:?} is not the name of a kind: 1 to {MAX_NAME} letters and digits",
-            bounded(kind)
-        )));
-    }
-    let well_formed = api_version.matches('/').count() <= 1
-        && api_version.split('/').all(|part| word(part, ".-"));
-    if !well_formed {
-        return Err(invalid(format!(
-            "apiVersion {:?} of kind {kind} is neither \"version\" nor \"group/version\"",
-            bounded(api_version)
-        )));
-    }
+    class_name::valid_kind(kind)
+        .map_err(|error| invalid(format!("kind {:?}: {error}", bounded(kind))))?;
+    class_name::valid_api_version(api_version).map_err(|error| {
+        invalid(format!("apiVersion {:?} of kind {kind}: {error}", bounded(api_version)))
+    })?;
     if provider.len() > MAX_NAME || provider.chars().any(char::is_control) {
         return Err(invalid(format!("the provider of kind {kind} is too long or not printable")));
     }

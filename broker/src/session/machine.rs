@@ -27,7 +27,10 @@ use tokio::time::Instant;
 
 use self::answers::Reply;
 use super::{Terms, Times};
-use crate::{driver::Verb, operation::Answer};
+use crate::{
+    driver::Verb,
+    operation::{Answer, Code},
+};
 
 /// The id of the first frame of a stream, which is never used for an operation.
 pub(super) const REGISTER_ID: i32 = 1;
@@ -36,6 +39,8 @@ pub(super) const REGISTER_ID: i32 = 1;
 pub trait Ticket {
     /// Whether a caller still waits.
     fn is_wanted(&self) -> bool;
+    /// When the last of them gives up.
+    fn deadline(&self) -> Instant;
     fn sent(&self);
     fn accepted(&self);
     fn answered(self, answer: Answer);
@@ -49,7 +54,6 @@ pub struct Call<T> {
     pub ticket: T,
     pub verb: Verb,
     pub params: v1::OperationParams,
-    pub deadline: Instant,
 }
 
 /// What the driver said that concerns more than one operation.
@@ -88,6 +92,8 @@ struct Slot<T> {
     verb: Verb,
     state: SlotState,
     cancelled: bool,
+    /// Until when the driver was told to work.
+    told: Instant,
     /// The last ping sent before it was accepted: a later pong must list it.
     accepted_after_ping: u64,
     /// Pages of a list so far.
@@ -194,37 +200,40 @@ impl<T: Ticket> Machine<T> {
         None
     }
 
-    /// Looks for operations that nobody waits for: unsent ones go, sent ones are cancelled.
-    pub fn sweep(&mut self) {
+    /// Looks for operations whose callers changed. When nobody waits any more, unsent ones go and sent
+    /// ones are cancelled; when somebody waits longer, the driver is told.
+    pub fn sweep(&mut self, now: Instant) {
         self.queue.retain(|call| call.ticket.is_wanted());
-        let cancel = self.terms.cancel;
-        let mut cancelled = Vec::new();
+        let terms = self.terms;
+        let control = &mut self.control;
         self.slots.retain(|id, slot| {
+            let mut tell = |what| {
+                control.push_back(BrokerSide {
+                    operation_id: *id,
+                    operation_type: slot.verb.as_str().to_owned(),
+                    control: Some(what),
+                    ..Default::default()
+                });
+            };
             if slot.ticket.is_wanted() {
+                if terms.native && !slot.cancelled && slot.ticket.deadline() > slot.told {
+                    slot.told = slot.ticket.deadline();
+                    tell(Control::Extend(v1::Extend { time_left: time_left(slot.told, now) }));
+                }
                 return true;
             }
-            if cancel && !slot.cancelled {
-                cancelled.push((*id, slot.verb));
+            if terms.cancel && !slot.cancelled {
+                tell(Control::Cancel(v1::Cancel {}));
             }
             slot.cancelled = true;
             !slot.botched
         });
-        for (id, verb) in cancelled {
-            self.control.push_back(BrokerSide {
-                operation_id: id,
-                operation_type: verb.as_str().to_owned(),
-                control: Some(Control::Cancel(v1::Cancel {})),
-                ..Default::default()
-            });
-        }
     }
 
-    /// Does what is due by the clock. `false`: the driver was silent for too long and is dead.
-    #[must_use]
-    pub fn tick(&mut self, now: Instant) -> bool {
+    /// Does what is due by the clock.
+    pub fn tick(&mut self, now: Instant) {
         if !self.terms.native {
-            // Only the transport can tell whether a historic driver lives while it works.
-            return true;
+            return;
         }
         if now >= self.suspect_at() {
             // Nothing goes to a driver in doubt, and another one may be well.
@@ -235,7 +244,12 @@ impl<T: Ticket> Machine<T> {
             self.next_ping = now + self.times.ping_every;
             self.ping_now(now);
         }
-        now < self.heard + self.times.dead_after
+    }
+
+    /// Whether the driver was silent for too long. Of a historic one only the transport can tell: it is
+    /// silent while it works.
+    pub fn is_dead(&self, now: Instant) -> bool {
+        self.terms.native && now >= self.heard + self.times.dead_after
     }
 
     /// When [`Machine::tick`] has something to do next.
@@ -280,9 +294,9 @@ impl<T: Ticket> Machine<T> {
         let call = self.queue.pop_front()?;
         let id = self.free_id();
         let mut params = call.params;
+        let told = call.ticket.deadline();
         let state = if self.terms.native {
-            params.time_left =
-                prost_types::Duration::try_from(call.deadline.saturating_duration_since(now)).ok();
+            params.time_left = time_left(told, now);
             self.unaccepted.push_back((id, now));
             call.ticket.sent();
             SlotState::Sent
@@ -296,6 +310,7 @@ impl<T: Ticket> Machine<T> {
             verb: call.verb,
             state,
             cancelled: false,
+            told,
             accepted_after_ping: u64::MAX,
             pages: Vec::new(),
             botched: false,
@@ -386,9 +401,10 @@ impl<T: Ticket> Machine<T> {
             None => {}
             Some(answer) => {
                 let slot = self.slots.remove(&id).expect("looked up above");
-                // Refused before it started, as by a driver that has just begun to drain.
-                if slot.state == SlotState::Sent
-                    && answer.code == crate::operation::Code::UNAVAILABLE
+                // It crossed the driver's drain on the wire and was not begun.
+                if self.draining
+                    && slot.state == SlotState::Sent
+                    && answer.code == Code::UNAVAILABLE
                 {
                     slot.ticket.refused();
                 } else {
@@ -419,4 +435,8 @@ impl<T: Ticket> Machine<T> {
             round_trip: self.ping_sent.filter(|_| latest).map(|sent| now - sent),
         }
     }
+}
+
+fn time_left(deadline: Instant, now: Instant) -> Option<prost_types::Duration> {
+    deadline.saturating_duration_since(now).try_into().ok()
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use broker_proto::v1::{
     self, BrokerSide, DriverSide, broker_side::Control, driver_side::Response, reject::Reason,
 };
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_stream::StreamExt as _;
 use tonic::{Code, Status, Streaming};
 
@@ -19,6 +19,8 @@ use crate::{
     },
 };
 
+/// How long a broker that stops still listens to who has not registered, to tell it so.
+const LAST_WORD: Duration = Duration::from_secs(1);
 /// When a rejected driver should try again while this broker stops.
 const AFTER_STOP: Duration = Duration::from_secs(2);
 
@@ -53,7 +55,15 @@ impl Drivers {
         };
         let gone = |_| Status::cancelled("the driver has gone");
         outbound.send(greeting).await.map_err(gone)?;
-        let first = match timeout(self.admission.hello_within, inbound.next()).await {
+        let closed = async {
+            self.closing.cancelled().await;
+            sleep(LAST_WORD).await;
+        };
+        let first = tokio::select! {
+            first = timeout(self.admission.hello_within, inbound.next()) => first,
+            () = closed => return Err(Status::unavailable(End::ShutDown.to_string())),
+        };
+        let first = match first {
             Ok(Some(first)) => first?,
             Ok(None) => return Ok(()),
             Err(_) => {
@@ -96,21 +106,31 @@ impl Drivers {
         let end = session.run(inbound, outbound, resumed).await;
         drop(seats);
         drop(session);
-        tracing::info!(?end, "session over");
+        tracing::info!(%end, "session over");
         farewell(end)
     }
 
     async fn admit(&self, first: DriverSide, peer: &Peer) -> Result<Admitted, Rejection> {
         let hello = handshake::read(first, &peer.address)?;
+        self.check_open()?;
+        let (terms, returning) = (hello.terms, hello.returning);
+        let (times, queue) = (self.admission.times, self.admission.queue);
+        let (handle, session) = Session::new(info(hello, peer), terms, times, queue);
+        if returning {
+            self.registry.returned(&handle);
+        }
+        let seats = self.registry.register(&handle).await?;
+        // Looked at once more with the seats taken: whoever closes drains all that are seated.
+        self.check_open()?;
+        Ok(Admitted { handle, session, seats })
+    }
+
+    fn check_open(&self) -> Result<(), Rejection> {
         if self.closing.is_cancelled() {
             let rejection = Rejection::new(Reason::Draining, "this broker is stopping");
             return Err(rejection.retry_after(AFTER_STOP));
         }
-        let terms = hello.terms;
-        let (times, queue) = (self.admission.times, self.admission.queue);
-        let (handle, session) = Session::new(info(hello, peer), terms, times, queue);
-        let seats = self.registry.register(&handle).await?;
-        Ok(Admitted { handle, session, seats })
+        Ok(())
     }
 
     fn welcome(&self, info: &Info) -> BrokerSide {
@@ -176,10 +196,10 @@ fn farewell(end: End) -> Result<(), Status> {
     match end {
         End::Left => Ok(()),
         // One that still listens learns what it did wrong, such as a frame that is too large.
-        End::Broken(Broken { code, why }) => Err(Status::new(Code::from_i32(code), why)),
-        End::Silent => Err(Status::deadline_exceeded("nothing was heard for too long")),
-        End::Replaced => Err(Status::aborted("a newer session took this one's place")),
-        End::ShutDown => Err(Status::unavailable("the broker is stopping")),
+        End::Broken(Broken { code, ref why }) => Err(Status::new(Code::from_i32(code), why)),
+        End::Silent => Err(Status::deadline_exceeded(end.to_string())),
+        End::Replaced => Err(Status::aborted(end.to_string())),
+        End::ShutDown => Err(Status::unavailable(end.to_string())),
     }
 }
 

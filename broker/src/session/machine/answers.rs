@@ -9,6 +9,9 @@ use crate::{
     operation::{Answer, Code, Payload, duration},
 };
 
+/// How many machines a list may have, lest a driver that never ends one takes all memory.
+const MOST_LISTED: usize = 1_000_000;
+
 /// What a driver answered to one operation.
 pub(super) struct Reply {
     code: Code,
@@ -99,6 +102,11 @@ impl Reply {
             Content::Machine(machine) => Payload::Machine(machine),
             Content::VolumeIds(ids) => Payload::VolumeIds(ids),
             Content::Page(page) => {
+                if pages.len() + page.machines.len() > MOST_LISTED {
+                    pages.clear();
+                    let message = format!("the list has more than {MOST_LISTED} machines");
+                    return Some(Answer::failed(Code::RESOURCE_EXHAUSTED, message));
+                }
                 pages.extend(page.machines);
                 if page.more && self.code.is_ok() {
                     return None;

@@ -9,8 +9,9 @@ use super::*;
 use crate::operation::{Code, Payload};
 
 /// What happened to one operation.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 struct Fate {
+    deadline: Instant,
     unwanted: bool,
     sent: bool,
     accepted: bool,
@@ -26,7 +27,15 @@ struct Probe {
 
 impl Probe {
     fn new() -> (Self, Rc<RefCell<Fate>>) {
-        let fate = Rc::new(RefCell::new(Fate::default()));
+        let fate = Fate {
+            deadline: Instant::now() + Duration::from_secs(60),
+            unwanted: false,
+            sent: false,
+            accepted: false,
+            ends: Vec::new(),
+            answer: None,
+        };
+        let fate = Rc::new(RefCell::new(fate));
         (Self { fate: Rc::clone(&fate), settled: false }, fate)
     }
 
@@ -39,6 +48,10 @@ impl Probe {
 impl Ticket for Probe {
     fn is_wanted(&self) -> bool {
         !self.fate.borrow().unwanted
+    }
+
+    fn deadline(&self) -> Instant {
+        self.fate.borrow().deadline
     }
 
     fn sent(&self) {
@@ -88,9 +101,8 @@ impl Stage {
 
     fn submit(&mut self, verb: Verb) -> Rc<RefCell<Fate>> {
         let (ticket, fate) = Probe::new();
-        let deadline = self.now + Duration::from_secs(60);
         let params = v1::OperationParams::default();
-        self.machine.submit(Call { ticket, verb, params, deadline });
+        self.machine.submit(Call { ticket, verb, params });
         fate
     }
 
@@ -120,9 +132,11 @@ impl Stage {
         self.hear(0, "pong", Response::Pong(v1::Pong { sequence, in_flight, free_slots: 0 }));
     }
 
+    /// Lets time pass; `false` when the driver is dead by then.
     fn pass(&mut self, time: Duration) -> bool {
         self.now += time;
-        self.machine.tick(self.now)
+        self.machine.tick(self.now);
+        !self.machine.is_dead(self.now)
     }
 }
 
@@ -249,8 +263,8 @@ fn nobody_waiting_means_cancel_once_and_the_slot_stays_until_the_answer() {
     let id = stage.frames()[0].operation_id;
     sent.borrow_mut().unwanted = true;
     queued.borrow_mut().unwanted = true;
-    stage.machine.sweep();
-    stage.machine.sweep();
+    stage.machine.sweep(stage.now);
+    stage.machine.sweep(stage.now);
     let frames = stage.frames();
     assert!(matches!(frames.as_slice(), [BrokerSide { control: Some(Control::Cancel(_)), .. }]));
     assert_eq!(ends(&queued), ["lost"]);
@@ -293,15 +307,38 @@ fn draining_gives_back_what_was_not_sent_and_keeps_what_runs() {
 }
 
 #[test]
-fn an_operation_refused_before_it_started_counts_as_never_sent() {
-    let mut stage = Stage::new(native(2));
-    let (refused, failed) = (stage.submit(Verb::Create), stage.submit(Verb::Create));
+fn an_operation_that_a_draining_driver_gives_back_counts_as_never_sent() {
+    let mut stage = Stage::new(native(3));
+    let [outage, given_back, failed] = [(); 3].map(|()| stage.submit(Verb::Create));
     let ids: Vec<i32> = stage.frames().iter().map(|frame| frame.operation_id).collect();
-    stage.accept(ids[1]);
     stage.answer(ids[0], Verb::Create, Code::UNAVAILABLE);
+    assert_eq!(ends(&outage), ["answered"], "a provider's outage is an answer");
+    stage.accept(ids[2]);
+    stage.hear(0, "drain", Response::Drain(v1::Drain::default()));
     stage.answer(ids[1], Verb::Create, Code::UNAVAILABLE);
-    assert_eq!(ends(&refused), ["refused"]);
+    stage.answer(ids[2], Verb::Create, Code::UNAVAILABLE);
+    assert_eq!(ends(&given_back), ["refused"]);
     assert_eq!(ends(&failed), ["answered"]);
+}
+
+#[test]
+fn a_driver_is_told_when_someone_waits_longer() {
+    let mut stage = Stage::new(native(1));
+    let fate = stage.submit(Verb::Create);
+    let id = stage.frames()[0].operation_id;
+    stage.machine.sweep(stage.now);
+    assert_eq!(stage.frames(), [], "nothing is new");
+    fate.borrow_mut().deadline += Duration::from_secs(60);
+    stage.machine.sweep(stage.now);
+    stage.machine.sweep(stage.now);
+    let frames = stage.frames();
+    let [BrokerSide { operation_id, control: Some(Control::Extend(extend)), .. }] =
+        frames.as_slice()
+    else {
+        panic!("not told once: {frames:?}");
+    };
+    assert_eq!(*operation_id, id);
+    assert!(extend.time_left.is_some_and(|left| left.seconds >= 119));
 }
 
 #[test]
@@ -349,17 +386,18 @@ fn a_historic_answer_is_read_and_its_error_is_unknown_to_us() {
 }
 
 #[test]
-fn a_historic_driver_that_answered_nonsense_is_free_again_when_the_caller_left() {
+fn a_historic_driver_that_answered_nonsense_takes_the_next_operation() {
     let mut stage = Stage::new(historic());
     let fate = stage.submit(Verb::Create);
     let id = stage.frames()[0].operation_id;
     let empty = DriverSide { operation_id: id, operation_type: "create".into(), response: None };
     stage.machine.hear(empty, stage.now);
-    fate.borrow_mut().unwanted = true;
-    stage.machine.sweep();
-    assert_eq!(ends(&fate), ["lost"]);
     stage.submit(Verb::Create);
-    assert_eq!(stage.frames().len(), 1);
+    assert_eq!(stage.frames().len(), 1, "the driver has moved on");
+    assert_eq!(ends(&fate), Vec::<&str>::new(), "the right answer may still come");
+    fate.borrow_mut().unwanted = true;
+    stage.machine.sweep(stage.now);
+    assert_eq!(ends(&fate), ["lost"]);
 }
 
 /// One thing that can happen to a session.
@@ -437,7 +475,8 @@ proptest! {
                 Event::Answer(which, code) => if let Some(id) = nth(which, &open) {
                     stage.answer(id, Verb::Create, Code::from_wire(code));
                     let (which, accepted) = open.remove(&id).expect("listed");
-                    expected.insert(which, if code == 14 && !accepted { -1 } else { code });
+                    let given_back = drained && code == 14 && !accepted;
+                    expected.insert(which, if given_back { -1 } else { code });
                 },
                 Event::Nonsense(id) => if !open.contains_key(&id) {
                     stage.answer(id, Verb::Create, Code::OK);
@@ -445,7 +484,7 @@ proptest! {
                 Event::Leave(which) => if !fates.is_empty() {
                     let which = which % fates.len();
                     fates[which].borrow_mut().unwanted = true;
-                    stage.machine.sweep();
+                    stage.machine.sweep(stage.now);
                     order.retain(|queued| *queued != which);
                 },
                 Event::Pass(seconds) => {
