@@ -1,8 +1,9 @@
 //! Docs are run, not believed: every command of README and docs, in order, in an empty folder.
 //!
 //! A `console` block is commands (`$ …`) and what they print. Commands that serve go on in the
-//! background, on free ports; for all others the printed text is compared, word by word, where a word
-//! with a digit in it stands for any such word.
+//! background, on free ports. For all others the printed text is compared, word by word, where a word
+//! with a digit in it stands for any such word; tables have to have the same columns, each of them in
+//! one line. A command without text prints nothing, but for remarks on stderr.
 
 use std::{
     fs,
@@ -79,7 +80,9 @@ impl Reader {
                 self.serve(args);
                 let broker = self.broker.as_ref().expect("just started");
                 for line in expected.lines().filter(|line| !line.is_empty()) {
-                    broker.process.line(line, |printed| same(line, printed).then_some(()));
+                    let alike =
+                        |printed: &str| same(line, printed) && columns(line) == columns(printed);
+                    broker.process.line(line, |printed| alike(printed).then_some(()));
                 }
             }
             ["cargo", "run", "-qp", "driver-client", "--example", name] => {
@@ -97,13 +100,14 @@ impl Reader {
                 let printed = String::from_utf8_lossy(&output.stdout);
                 let complaint = String::from_utf8_lossy(&output.stderr);
                 assert!(output.status.success(), "{command}\n{complaint}");
-                let (expected, printed) = (expected.trim(), printed.trim());
-                let lines = expected.lines().count().max(1);
-                if !expected.is_empty() {
-                    assert_eq!(printed.lines().count(), lines, "{command}\n{printed}");
-                }
+                let (expected, printed) = (expected.trim_end(), printed.trim_end());
+                let lines = expected.lines().count();
+                assert_eq!(printed.lines().count(), lines, "{command}\n{printed}");
                 for (said, printed) in expected.lines().zip(printed.lines()) {
                     assert!(same(said, printed), "{command}\n said: {said}\nprints: {printed}");
+                    let header = expected.lines().next().expect("this is one of them");
+                    assert_eq!(columns(said), columns(header), "{command}\nnot in line: {said}");
+                    assert_eq!(columns(said).len(), columns(printed).len(), "{command}\n{printed}");
                 }
             }
             _ => panic!("no test knows how to run: {command}"),
@@ -156,6 +160,13 @@ fn example(name: &str) -> PathBuf {
         .status();
     assert!(built.expect("cargo runs").success());
     binary("examples").join(name)
+}
+
+/// Where each cell of a table's line begins: after two blanks or more.
+fn columns(line: &str) -> Vec<usize> {
+    let begins = |at: usize| line[at..].starts_with(|c: char| c != ' ');
+    let starts = line.char_indices().map(|(at, _)| at);
+    starts.filter(|at| begins(*at) && (*at == 0 || line[..*at].ends_with("  "))).collect()
 }
 
 fn same(said: &str, printed: &str) -> bool {
