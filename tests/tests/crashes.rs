@@ -22,12 +22,13 @@ use futures::{StreamExt as _, stream};
 use sim_driver::Cloud;
 use tokio::time::{Instant, sleep};
 
+/// Long enough for a retry to come while the first execution is still at it.
 const CLASS: &str = "
 apiVersion: sim.machinebroker.dev/v1alpha1
 kind: SimMachineClass
 metadata: {name: small, namespace: default}
 spec:
-  createDelay: 40ms
+  createDelay: 600ms
   secretRef: {name: credentials}
 ---
 apiVersion: v1
@@ -35,8 +36,8 @@ kind: Secret
 metadata: {name: credentials, namespace: default}
 stringData: {token: secret}
 ";
-const CREATES: usize = 150;
-const KILLS: usize = 5;
+const CREATES: usize = 100;
+const KILLS: usize = 3;
 
 /// A folder with a catalog and a cloud.
 struct World {
@@ -68,9 +69,9 @@ impl World {
         ])
     }
 
-    fn driver(&self, broker: &str) -> Process {
+    fn driver(&self, broker: &str, instance: &str) -> Process {
         let cloud = self.path("cloud");
-        let args = ["--cloud", &cloud, "--broker", broker, "--instance-id", "sim-0"];
+        let args = ["--cloud", &cloud, "--broker", broker, "--instance-id", instance];
         Process::start(Command::new(binary("sim-driver")).args(args))
     }
 
@@ -143,7 +144,8 @@ async fn killing_the_broker_again_and_again_makes_no_vm_twice_and_loses_none() {
     let world = World::new();
     let mut broker = world.broker("127.0.0.1:0");
     let address = broker.drivers.to_string();
-    let _driver = world.driver(&address);
+    // Two of them, so that a retry could go to the wrong one.
+    let _drivers = ["sim-0", "sim-1"].map(|instance| world.driver(&address, instance));
     let controller = Controller::new(broker.channel().await);
 
     let machines = creates_with_kills(controller, || {
@@ -160,12 +162,12 @@ async fn killing_the_driver_again_and_again_makes_no_vm_twice_and_loses_none() {
     let world = World::new();
     let broker = world.broker("127.0.0.1:0");
     let address = broker.drivers.to_string();
-    let mut driver = world.driver(&address);
+    let mut driver = world.driver(&address, "sim-0");
     let controller = Controller::new(broker.channel().await);
 
     let machines = creates_with_kills(controller, || {
         driver.kill();
-        driver = world.driver(&address);
+        driver = world.driver(&address, "sim-0");
     })
     .await;
 
