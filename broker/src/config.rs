@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// More often would be noise, not news.
-const SHORTEST_PING: Duration = Duration::from_millis(100);
+const SHORTEST_PING: Duration = Duration::from_millis(10);
 const LONGEST_QUEUE: usize = 1_000_000;
 
 /// The settings of `serve`, as they were given.
