@@ -73,7 +73,7 @@ impl Dispatcher {
         let deadline = Instant::now() + timeout;
         let mut attempts = 0;
         loop {
-            match self.attempt(&ask, deadline).await {
+            match self.attempt(&ask, deadline, attempts + 1).await {
                 Attempt::Done(result) => return result,
                 Attempt::Unsent(error) if attempts < ATTEMPTS => {
                     tracing::debug!(%error, "nothing was sent, trying again");
@@ -92,8 +92,8 @@ impl Dispatcher {
         }
     }
 
-    async fn attempt(&self, ask: &Ask, deadline: Instant) -> Attempt {
-        let waiter = match self.start(ask, deadline) {
+    async fn attempt(&self, ask: &Ask, deadline: Instant, attempt: u32) -> Attempt {
+        let waiter = match self.start(ask, deadline, attempt) {
             Ok(Started::Waiting(waiter)) => waiter,
             Ok(Started::TooEarly(until)) => return Attempt::TooEarly(until),
             Ok(Started::Remembered(answer)) => {
@@ -123,11 +123,12 @@ impl Dispatcher {
     }
 
     /// Starts the operation, or joins the one that runs. Synchronous from end to end.
-    fn start(&self, ask: &Ask, deadline: Instant) -> Result<Started, Error> {
+    fn start(&self, ask: &Ask, deadline: Instant, attempt: u32) -> Result<Started, Error> {
         if self.stopping.load(Ordering::Acquire) {
             return Err(Error::Stopping);
         }
         let request = ask.resolve(&*self.catalog, &self.registry)?;
+        let request = Request { attempt, ..request };
         if request.verb.is_mutation()
             && let Some(since) = self.registry.settling_since(&request.key)
             && Instant::now() < since + self.settle

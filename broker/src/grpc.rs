@@ -8,7 +8,7 @@ mod registry;
 mod status;
 mod timeout;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::SystemTime};
 
 use broker_proto::v1::{
     drivers_server::DriversServer, machines_server::MachinesServer, registry_server::RegistryServer,
@@ -24,7 +24,7 @@ pub use self::{
     drivers::{Admission, Drivers},
     historic::answer_to_historic_names,
 };
-use crate::{auth::Auth, dispatch::Dispatcher, registry::Registry};
+use crate::{auth::Auth, dispatch::Dispatcher};
 
 /// The largest frame of a driver that is read: those of 2018 send a list in one piece.
 pub const MAX_FRAME: usize = 16 * 1024 * 1024;
@@ -46,11 +46,18 @@ pub fn authenticated(auth: Auth) -> impl Interceptor + Clone {
 pub async fn routes(
     drivers: Arc<Drivers>,
     dispatcher: Dispatcher,
-    registry: Registry,
 ) -> anyhow::Result<(Routes, HealthReporter)> {
     let (reporter, health) = tonic_health::server::health_reporter();
     let machines = machines::Machines::new(dispatcher.clone());
-    let registry = registry::RegistryDoor::new(registry, dispatcher.ledger().clone());
+    let registry = registry::RegistryDoor::new(registry::Rooms {
+        registry: drivers.registry.clone(),
+        ledger: drivers.ledger.clone(),
+        catalog: Arc::clone(&drivers.catalog),
+        replica: drivers.admission.replica.clone(),
+        started_at: SystemTime::now(),
+        closing: drivers.closing.clone(),
+        boards: registry::Boards::default(),
+    });
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(broker_proto::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)

@@ -15,7 +15,7 @@ use std::{
         Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering},
     },
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use tokio::{sync::Notify, time::Instant};
@@ -67,6 +67,9 @@ pub struct Operation {
     deadline: Mutex<Instant>,
     session: OnceLock<SessionHandle>,
     delivery: AtomicU8,
+    /// How long after its submission it was sent, and accepted.
+    sent_after: OnceLock<Duration>,
+    accepted_after: OnceLock<Duration>,
     waiting: AtomicUsize,
     abandoned: AtomicBool,
     heard: AtomicBool,
@@ -92,6 +95,8 @@ impl Operation {
             deadline: Mutex::new(deadline),
             session: OnceLock::new(),
             delivery: AtomicU8::new(Delivery::NotSent as u8),
+            sent_after: OnceLock::new(),
+            accepted_after: OnceLock::new(),
             waiting: AtomicUsize::new(0),
             abandoned: AtomicBool::new(false),
             heard: AtomicBool::new(false),
@@ -127,6 +132,22 @@ impl Operation {
 
     fn advance(&self, delivery: Delivery) {
         self.delivery.fetch_max(delivery as u8, Ordering::AcqRel);
+        if delivery >= Delivery::Sent {
+            self.sent_after.get_or_init(|| self.submitted.elapsed());
+        }
+        if delivery >= Delivery::Accepted {
+            self.accepted_after.get_or_init(|| self.submitted.elapsed());
+        }
+    }
+
+    /// How long it waited until its frame went out.
+    pub fn sent_after(&self) -> Option<Duration> {
+        self.sent_after.get().copied()
+    }
+
+    /// How long it took until the driver accepted it.
+    pub fn accepted_after(&self) -> Option<Duration> {
+        self.accepted_after.get().copied()
     }
 
     /// Says which session runs it. An operation meets one session in its life.

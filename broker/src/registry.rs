@@ -4,6 +4,7 @@
 //! [`Registration`] gives them up. Everyone else reads: the dispatcher with [`Registry::choose`],
 //! operators with [`Registry::sessions`].
 
+mod history;
 mod seating;
 
 use std::{
@@ -18,8 +19,11 @@ use broker_proto::v1::reject::Reason;
 use dashmap::{DashMap, DashSet};
 use tokio::{sync::watch, time::Instant};
 
-pub use self::seating::{Policy, Seating};
 use self::seating::{Seat, choose};
+pub use self::{
+    history::{Event, History, What},
+    seating::{Policy, Seating},
+};
 use crate::{
     driver::{ConnectionId, DriverKey, Instance, MachineId, SessionId, Verb},
     operation::Hold,
@@ -44,8 +48,8 @@ struct Seats {
     groups: DashMap<DriverKey, Vec<Seat>>,
     sessions: DashMap<SessionId, SessionHandle>,
     next_order: AtomicU64,
-    takeovers: AtomicU64,
     changed: watch::Sender<()>,
+    history: History,
     born: Instant,
     /// The driver processes that this broker met while it was new.
     met: DashSet<Instance>,
@@ -62,6 +66,13 @@ pub enum Missing {
     NoneReady(&'static str),
     /// None of them implements the verb.
     Unsupported,
+}
+
+/// Why a name does not stand for one session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotOne {
+    None,
+    Several(Vec<SessionId>),
 }
 
 /// Where an operation that may still run can be asked for.
@@ -90,8 +101,8 @@ impl Registry {
             groups: DashMap::new(),
             sessions: DashMap::new(),
             next_order: AtomicU64::new(0),
-            takeovers: AtomicU64::new(0),
             changed: watch::Sender::new(()),
+            history: History::default(),
             born: Instant::now(),
             met: DashSet::new(),
             settling: DashMap::new(),
@@ -119,7 +130,7 @@ impl Registry {
             tracing::info!(
                 session = %rival.info().id, by = %session.info().id, "session taken over"
             );
-            self.0.takeovers.fetch_add(1, Ordering::Relaxed);
+            session.info().takeovers.fetch_add(1, Ordering::Relaxed);
             rival.end(End::Replaced);
             self.unseat(rival.info().id, &rival.info().keys);
         }
@@ -231,6 +242,29 @@ impl Registry {
         let mut keys: Vec<_> = self.0.groups.iter().map(|group| group.key().clone()).collect();
         keys.sort_unstable();
         keys
+    }
+
+    pub fn history(&self) -> &History {
+        &self.0.history
+    }
+
+    /// The one session that `name` stands for: a session id, the unique beginning of one, or an
+    /// instance id.
+    pub fn named(&self, name: &str) -> Result<SessionHandle, NotOne> {
+        let named = |session: &SessionHandle| {
+            let info = session.info();
+            let beginning = !name.is_empty() && info.id.to_string().starts_with(name);
+            beginning || *info.instance.id == *name
+        };
+        let mut found: Vec<_> = self.sessions().into_iter().filter(named).collect();
+        match (found.pop(), found.is_empty()) {
+            (Some(session), true) => Ok(session),
+            (Some(session), false) => {
+                found.push(session);
+                Err(NotOne::Several(found.iter().map(|session| session.info().id).collect()))
+            }
+            (None, _) => Err(NotOne::None),
+        }
     }
 
     pub fn sessions(&self) -> Vec<SessionHandle> {

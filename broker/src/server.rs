@@ -1,6 +1,7 @@
 //! Starts every task and knows in which order they stop.
 
 mod listen;
+mod observe;
 mod stop;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
@@ -94,10 +95,10 @@ impl Broker {
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let drivers = Arc::new(self.drivers.clone());
-        let (routes, health) =
-            grpc::routes(drivers, self.dispatcher.clone(), self.registry.clone()).await?;
+        let (routes, health) = grpc::routes(drivers, self.dispatcher.clone()).await?;
         self.tasks.spawn(self.clone().tidy());
         self.tasks.spawn(self.clone().push_rotations());
+        self.own(|stopped| observe::health(self.registry.clone(), stopped));
         let closing = self.drivers.closing.clone();
         self.tasks.spawn(async move {
             closing.cancelled().await;

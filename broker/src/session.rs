@@ -6,6 +6,7 @@
 mod handle;
 pub mod handshake;
 pub mod machine;
+mod record;
 
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ use self::{
 pub use self::{
     handle::{Health, Info, Refused, SessionHandle, Token},
     machine::{Call, Oddities, Ticket},
+    record::{LastError, Record},
 };
 
 /// What this driver can do, agreed in the handshake.
@@ -67,6 +69,8 @@ pub enum End {
     Silent,
     #[error("a newer session of the same driver took its place")]
     Replaced,
+    #[error("an operator evicted it: {0}")]
+    Evicted(String),
     #[error("the broker is stopping")]
     ShutDown,
 }

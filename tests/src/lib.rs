@@ -154,7 +154,7 @@ impl TestBroker {
     }
 
     pub async fn drivers_of(&self, kind: &str) -> Vec<ListedDriver> {
-        let request = ListDriversRequest { kind: kind.to_owned() };
+        let request = ListDriversRequest { kind: kind.to_owned(), ..Default::default() };
         let listed = self.registry().await.list_drivers(request).await;
         listed.expect("drivers are listed").into_inner().drivers
     }

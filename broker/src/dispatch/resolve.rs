@@ -126,6 +126,7 @@ impl Ask {
             user_data: self.user_data.clone(),
             request_id: self.request_id.clone(),
             volume_specs: self.volume_specs.clone(),
+            attempt: 1,
         })
     }
 

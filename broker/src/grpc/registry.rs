@@ -1,156 +1,203 @@
-//! The operators' door: reads, never writes.
+//! The operators' door: look at drivers, operations and classes, and steer drivers.
 
-use broker_proto::v1::{
-    self, DriverState, ListDriversRequest, ListDriversResponse, ListOperationsRequest,
-    ListOperationsResponse, registry_server,
-};
+mod board;
+mod describe;
+mod status;
+mod watch;
+
+use std::{pin::Pin, sync::Arc, time::Duration, time::SystemTime};
+
+use broker_proto::v1::{self, registry_server};
+use futures::Stream;
+use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
+pub(super) use self::watch::Boards;
 use crate::{
-    driver::{ClassId, DriverKey},
-    operation::{Delivery, Finished, Ledger, Operation},
-    registry::Registry,
-    session::{Health, SessionHandle},
+    catalog::{Catalog, secret_revision},
+    operation::Ledger,
+    registry::{NotOne, Registry, What},
+    session::{End, SessionHandle},
 };
 
 /// How many finished operations are listed unless asked otherwise.
 const FINISHED: usize = 100;
+/// How long a driver has to answer an operator's ping.
+const PING_WITHIN: Duration = Duration::from_secs(5);
+/// How much of an operator's reason is passed on.
+const MAX_REASON: usize = 1024;
 
+/// Cheap to clone: every clone is the same door.
+#[derive(Clone, Debug)]
+pub(super) struct RegistryDoor(Arc<Rooms>);
+
+/// What operators can look into.
 #[derive(Debug)]
-pub(super) struct RegistryDoor {
-    registry: Registry,
-    ledger: Ledger,
+pub(super) struct Rooms {
+    pub(super) registry: Registry,
+    pub(super) ledger: Ledger,
+    pub(super) catalog: Arc<dyn Catalog>,
+    pub(super) replica: String,
+    pub(super) started_at: SystemTime,
+    /// Cancelled when the broker begins to stop.
+    pub(super) closing: CancellationToken,
+    pub(super) boards: Boards,
 }
 
 impl RegistryDoor {
-    pub(super) fn new(registry: Registry, ledger: Ledger) -> Self {
-        Self { registry, ledger }
+    pub(super) fn new(rooms: Rooms) -> Self {
+        Self(Arc::new(rooms))
+    }
+
+    fn driver(&self, name: &str) -> Result<SessionHandle, Status> {
+        self.0.registry.named(name).map_err(|not_one| match not_one {
+            NotOne::None => Status::not_found(format!(
+                "no driver is called {name:?}: give a session id, its beginning, or an instance id"
+            )),
+            NotOne::Several(sessions) => {
+                let sessions: Vec<String> = sessions.iter().map(ToString::to_string).collect();
+                Status::failed_precondition(format!(
+                    "{name:?} fits several drivers: {}",
+                    sessions.join(", ")
+                ))
+            }
+        })
+    }
+
+    fn steer(&self, name: &str, reason: &str) -> Result<(SessionHandle, String), Status> {
+        if reason.len() > MAX_REASON {
+            return Err(Status::invalid_argument(format!("reason: at most {MAX_REASON} bytes")));
+        }
+        let reason = if reason.is_empty() { "no reason was given" } else { reason };
+        Ok((self.driver(name)?, reason.to_owned()))
     }
 }
 
+type Events<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
 #[tonic::async_trait]
 impl registry_server::Registry for RegistryDoor {
+    type WatchDriversStream = Events<v1::DriverEvent>;
+    type WatchOperationsStream = Events<v1::OperationEvent>;
+
+    async fn get_broker_status(
+        &self,
+        _: Request<v1::GetBrokerStatusRequest>,
+    ) -> Result<Response<v1::BrokerStatus>, Status> {
+        Ok(Response::new(status::of(&self.0)))
+    }
+
     async fn list_drivers(
         &self,
-        request: Request<ListDriversRequest>,
-    ) -> Result<Response<ListDriversResponse>, Status> {
-        let kind = request.into_inner().kind;
-        let serves = |session: &SessionHandle| {
-            kind.is_empty() || session.info().keys.iter().any(|key| *key.kind == kind)
-        };
-        let mut sessions: Vec<_> = self.registry.sessions().into_iter().filter(serves).collect();
-        sessions.sort_by_key(|session| (session.info().connected_at, session.info().id));
-        let drivers = sessions.iter().map(driver).collect();
-        Ok(Response::new(ListDriversResponse { drivers }))
+        request: Request<v1::ListDriversRequest>,
+    ) -> Result<Response<v1::ListDriversResponse>, Status> {
+        let request = request.into_inner();
+        let state = request.state();
+        let mut drivers = describe::drivers(&self.0, &request.kind);
+        drivers.retain(|driver| state == v1::DriverState::Unspecified || driver.state() == state);
+        Ok(Response::new(v1::ListDriversResponse { drivers }))
+    }
+
+    async fn get_driver(
+        &self,
+        request: Request<v1::GetDriverRequest>,
+    ) -> Result<Response<v1::DriverDetails>, Status> {
+        let session = self.driver(&request.into_inner().driver)?;
+        Ok(Response::new(describe::details(&self.0, &session)))
+    }
+
+    async fn watch_drivers(
+        &self,
+        request: Request<v1::WatchDriversRequest>,
+    ) -> Result<Response<Self::WatchDriversStream>, Status> {
+        let request = request.into_inner();
+        let events = watch::drivers(Arc::clone(&self.0), request.kind, request.resume_token);
+        Ok(Response::new(Box::pin(events)))
+    }
+
+    async fn ping_driver(
+        &self,
+        request: Request<v1::PingDriverRequest>,
+    ) -> Result<Response<v1::PingDriverResponse>, Status> {
+        let session = self.driver(&request.into_inner().driver)?;
+        if !session.is_native() {
+            return Err(Status::unimplemented(
+                "a driver of the 2018 protocol cannot be pinged; its connection stands",
+            ));
+        }
+        let round_trip = session.ping(PING_WITHIN).await.ok_or_else(|| {
+            let waited = PING_WITHIN.as_secs();
+            Status::deadline_exceeded(format!("the driver did not answer within {waited} s"))
+        })?;
+        Ok(Response::new(v1::PingDriverResponse {
+            session_id: session.info().id.to_string(),
+            round_trip: round_trip.try_into().ok(),
+        }))
+    }
+
+    async fn drain_driver(
+        &self,
+        request: Request<v1::DrainDriverRequest>,
+    ) -> Result<Response<v1::Driver>, Status> {
+        let request = request.into_inner();
+        let (session, reason) = self.steer(&request.driver, &request.reason)?;
+        let info = session.info();
+        tracing::info!(session = %info.id, driver = %info.instance, reason, "drained by an operator");
+        self.0.registry.history().note(What::Asked, &reason, Some(info.id), &info.instance);
+        session.drain(&reason, Duration::ZERO);
+        Ok(Response::new(describe::driver(&self.0, &session)))
+    }
+
+    async fn evict_driver(
+        &self,
+        request: Request<v1::EvictDriverRequest>,
+    ) -> Result<Response<v1::Driver>, Status> {
+        let request = request.into_inner();
+        let (session, reason) = self.steer(&request.driver, &request.reason)?;
+        let info = session.info();
+        tracing::info!(session = %info.id, driver = %info.instance, reason, "evicted by an operator");
+        let driver = describe::driver(&self.0, &session);
+        session.end(End::Evicted(reason));
+        Ok(Response::new(driver))
     }
 
     async fn list_operations(
         &self,
-        request: Request<ListOperationsRequest>,
-    ) -> Result<Response<ListOperationsResponse>, Status> {
-        let most = match request.into_inner().finished {
-            0 => FINISHED,
-            most => most as usize,
-        };
-        let mut running = self.ledger.running();
-        running.sort_by_key(|operation| operation.id);
-        let running = running.iter().map(|operation| running_operation(operation));
-        let recent = self.ledger.recent(most);
-        let operations = running.chain(recent.into_iter().map(finished_operation)).collect();
-        Ok(Response::new(ListOperationsResponse { operations }))
+        request: Request<v1::ListOperationsRequest>,
+    ) -> Result<Response<v1::ListOperationsResponse>, Status> {
+        let most = request.into_inner().finished.map_or(FINISHED, |most| most as usize);
+        let operations = describe::operations(&self.0, most);
+        Ok(Response::new(v1::ListOperationsResponse { operations }))
     }
-}
 
-fn driver(session: &SessionHandle) -> v1::Driver {
-    let info = session.info();
-    let (state, reason) = match session.health() {
-        Health::Ready => (DriverState::Ready, ""),
-        Health::Suspect(why) => (DriverState::Suspect, why),
-        Health::Draining(why) => (DriverState::Draining, why),
-    };
-    v1::Driver {
-        session_id: info.id.to_string(),
-        name: info.name.clone(),
-        kinds: info.keys.iter().map(kind).collect(),
-        instance_id: info.instance.id.to_string(),
-        boot_id: info.instance.boot.as_deref().unwrap_or_default().to_owned(),
-        driver_version: info.version.clone(),
-        protocol: info.protocol,
-        address: info.address.clone(),
-        state: state.into(),
-        connected_at: Some(info.connected_at.into()),
-        last_heard: session.last_heard().try_into().ok(),
-        capacity: count(info.capacity),
-        in_flight: count(session.in_flight()),
-        queued: count(session.queued()),
-        verbs: info.verbs.iter().map(ToString::to_string).collect(),
-        state_reason: reason.to_owned(),
+    async fn watch_operations(
+        &self,
+        request: Request<v1::WatchOperationsRequest>,
+    ) -> Result<Response<Self::WatchOperationsStream>, Status> {
+        let token = request.into_inner().resume_token;
+        Ok(Response::new(Box::pin(watch::operations(Arc::clone(&self.0), token))))
     }
-}
 
-fn kind(key: &DriverKey) -> v1::Kind {
-    v1::Kind {
-        api_version: key.api_version.to_string(),
-        kind: key.kind.to_string(),
-        provider: key.provider.as_deref().unwrap_or_default().to_owned(),
+    async fn list_classes(
+        &self,
+        request: Request<v1::ListClassesRequest>,
+    ) -> Result<Response<v1::ListClassesResponse>, Status> {
+        let kind = request.into_inner().kind;
+        let catalog = &*self.0.catalog;
+        let mut classes = catalog.classes();
+        classes.retain(|class| kind.is_empty() || *class.id.kind == kind);
+        let classes = classes.iter().map(|class| v1::ListedClass {
+            class: Some(v1::ClassRef {
+                provider: class.provider.as_deref().unwrap_or_default().to_owned(),
+                ..describe::class(&class.id)
+            }),
+            revision: class.revision,
+            secret_revision: secret_revision(catalog, class),
+            served_by: describe::served_by(&self.0, class),
+        });
+        Ok(Response::new(v1::ListClassesResponse {
+            classes: classes.collect(),
+            problems: catalog.problems().iter().map(ToString::to_string).collect(),
+        }))
     }
-}
-
-fn running_operation(operation: &Operation) -> v1::Operation {
-    let request = &operation.request;
-    let session = operation.session();
-    v1::Operation {
-        operation_id: operation.id.to_string(),
-        verb: request.verb.to_string(),
-        class: Some(class(&request.class.id)),
-        machine_name: request.machine.to_string(),
-        driver_instance: session.map(|s| s.info().instance.to_string()).unwrap_or_default(),
-        session_id: session.map(|s| s.info().id.to_string()).unwrap_or_default(),
-        delivery: delivery(operation.delivery()).into(),
-        submitted_at: Some(operation.submitted_at.into()),
-        age: operation.submitted.elapsed().try_into().ok(),
-        finished: false,
-        outcome: String::new(),
-        message: String::new(),
-    }
-}
-
-fn finished_operation(finished: Finished) -> v1::Operation {
-    v1::Operation {
-        operation_id: finished.id.to_string(),
-        verb: finished.verb.to_string(),
-        class: Some(class(&finished.class)),
-        machine_name: finished.machine.to_string(),
-        driver_instance: finished.instance.map(|i| i.to_string()).unwrap_or_default(),
-        session_id: finished.session.map(|id| id.to_string()).unwrap_or_default(),
-        delivery: delivery(finished.delivery).into(),
-        submitted_at: Some(finished.submitted_at.into()),
-        age: finished.took.try_into().ok(),
-        finished: true,
-        outcome: finished.outcome.to_owned(),
-        message: finished.message,
-    }
-}
-
-fn class(id: &ClassId) -> v1::ClassRef {
-    v1::ClassRef {
-        api_version: id.api_version.to_string(),
-        kind: id.kind.to_string(),
-        namespace: id.namespace.to_string(),
-        name: id.name.to_string(),
-        provider: String::new(),
-    }
-}
-
-fn delivery(delivery: Delivery) -> v1::Delivery {
-    match delivery {
-        Delivery::NotSent => v1::Delivery::NotSent,
-        Delivery::Sent => v1::Delivery::Sent,
-        Delivery::Accepted => v1::Delivery::Accepted,
-        Delivery::Answered => v1::Delivery::Answered,
-    }
-}
-
-fn count(number: usize) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
 }

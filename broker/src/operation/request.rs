@@ -25,6 +25,8 @@ pub struct Request {
     pub user_data: Option<Bytes>,
     pub request_id: String,
     pub volume_specs: Vec<String>,
+    /// How often it was tried, this time included.
+    pub attempt: u32,
 }
 
 impl Request {

@@ -4,7 +4,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, SystemTime},
 };
@@ -14,7 +14,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{Call, End, Oddities, Times, machine::Machine};
+use super::{Call, End, Oddities, Record, Times, machine::Machine};
 use crate::{
     catalog::SecretName,
     driver::{ConnectionId, DriverKey, Instance, SessionId, Verb},
@@ -43,6 +43,8 @@ pub struct Info {
     pub connection: ConnectionId,
     pub address: String,
     pub connected_at: SystemTime,
+    /// How many sessions it took the place of.
+    pub takeovers: AtomicU32,
 }
 
 /// 128 random bits that a driver got in its Welcome. Not printable.
@@ -128,8 +130,7 @@ struct Shared {
     queued: AtomicUsize,
     draining: AtomicBool,
     drain_reason: Mutex<&'static str>,
-    successes: AtomicU64,
-    faults: AtomicU64,
+    record: Mutex<Record>,
     oddities: Mutex<Oddities>,
 }
 
@@ -169,8 +170,7 @@ impl SessionHandle {
             queued: AtomicUsize::new(0),
             draining: AtomicBool::new(false),
             drain_reason: Mutex::new(""),
-            successes: AtomicU64::new(0),
-            faults: AtomicU64::new(0),
+            record: Mutex::default(),
             oddities: Mutex::new(Oddities::default()),
         };
         (Self(Arc::new(shared)), received, Ends(ends))
@@ -218,12 +218,16 @@ impl SessionHandle {
     /// Whether the driver answers a ping within `patience`. A historic one cannot be asked and is taken
     /// to live until its transport says otherwise, lest two of them evict each other in turn.
     pub async fn proves_alive(&self, patience: Duration) -> bool {
-        if !self.is_native() {
-            return true;
-        }
+        !self.is_native() || self.ping(patience).await.is_some()
+    }
+
+    /// The time to the driver's work loop and back; `None` if no answer comes in time.
+    pub async fn ping(&self, patience: Duration) -> Option<Duration> {
         let (proven, proof) = oneshot::channel();
-        self.0.commands.try_send(Command::Probe(proven)).is_ok()
-            && matches!(timeout(patience, proof).await, Ok(Ok(())))
+        let sent = Instant::now();
+        self.0.commands.try_send(Command::Probe(proven)).ok()?;
+        timeout(patience, proof).await.ok()?.ok()?;
+        Some(sent.elapsed())
     }
 
     /// Ends the session. Its callers are told at once; frames it still sends go nowhere.
@@ -294,11 +298,13 @@ impl SessionHandle {
         *self.0.oddities.lock().expect("no panic while locked")
     }
 
-    /// Whether all of its first operations failed by its own fault.
+    /// What it has done so far.
+    pub fn record(&self) -> Record {
+        self.0.record.lock().expect("no panic while locked").clone()
+    }
+
     pub fn fails_from_the_start(&self) -> bool {
-        const ENOUGH: u64 = 3;
-        self.0.successes.load(Ordering::Acquire) == 0
-            && self.0.faults.load(Ordering::Acquire) >= ENOUGH
+        self.0.record.lock().expect("no panic while locked").fails_from_the_start()
     }
 
     pub(super) fn note_draining(&self, reason: &'static str) {
@@ -368,12 +374,8 @@ impl super::Ticket for Admitted {
     }
 
     fn answered(self, answer: Answer) {
-        let shared = &self.place.0.0;
-        if answer.code.is_ok() {
-            shared.successes.fetch_add(1, Ordering::AcqRel);
-        } else if answer.code.blames_driver() {
-            shared.faults.fetch_add(1, Ordering::AcqRel);
-        }
+        let record = &self.place.0.0.record;
+        record.lock().expect("no panic while locked").note(&answer, SystemTime::now());
         // The place first: a caller that hears the answer may submit the next operation at once.
         drop(self.place);
         self.ticket.answered(answer);

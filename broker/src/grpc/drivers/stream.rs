@@ -1,6 +1,9 @@
 //! One driver's stream, from its first frame to its last.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    sync::atomic::AtomicU32,
+    time::{Duration, SystemTime},
+};
 
 use broker_proto::v1::{
     self, BrokerSide, DriverSide, broker_side::Control, driver_side::Response, reject::Reason,
@@ -12,7 +15,7 @@ use tonic::{Code, Status, Streaming};
 use super::{Drivers, Peer};
 use crate::{
     driver::{DriverKey, SessionId},
-    registry::Registration,
+    registry::{Registration, What},
     session::{
         Broken, End, Info, Outbound, Session, SessionHandle, Token,
         handshake::{self, Hello, PROTOCOL, Rejection},
@@ -106,6 +109,7 @@ impl Drivers {
         let end = session.run(inbound, outbound, resumed).await;
         drop(seats);
         drop(session);
+        self.registry.history().note(What::Over, end.to_string(), Some(info.id), &info.instance);
         tracing::info!(%end, "session over");
         farewell(end)
     }
@@ -119,7 +123,12 @@ impl Drivers {
         if returning {
             self.registry.returned(&handle);
         }
-        let seats = self.registry.register(&handle).await?;
+        let history = self.registry.history();
+        let instance = &handle.info().instance;
+        let seats = self.registry.register(&handle).await.inspect_err(|rejection| {
+            history.note(What::Rejected, &rejection.message, None, instance);
+        })?;
+        history.note(What::Registered, &peer.address, Some(handle.info().id), instance);
         // Looked at once more with the seats taken: whoever closes drains all that are seated.
         self.check_open()?;
         Ok(Admitted { handle, session, seats })
@@ -165,6 +174,7 @@ fn info(hello: Hello, peer: &Peer) -> Info {
         connection: peer.connection,
         address: peer.address.clone(),
         connected_at: SystemTime::now(),
+        takeovers: AtomicU32::new(0),
     }
 }
 
@@ -198,7 +208,7 @@ fn farewell(end: End) -> Result<(), Status> {
         // One that still listens learns what it did wrong, such as a frame that is too large.
         End::Broken(Broken { code, ref why }) => Err(Status::new(Code::from_i32(code), why)),
         End::Silent => Err(Status::deadline_exceeded(end.to_string())),
-        End::Replaced => Err(Status::aborted(end.to_string())),
+        End::Replaced | End::Evicted(_) => Err(Status::aborted(end.to_string())),
         End::ShutDown => Err(Status::unavailable(end.to_string())),
     }
 }

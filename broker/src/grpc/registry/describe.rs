@@ -1,0 +1,221 @@
+//! Drivers and operations as operators read them.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use broker_proto::v1::{self, DriverState};
+use tokio::time::Instant;
+
+use super::Rooms;
+use crate::{
+    catalog::Class,
+    driver::{ClassId, DriverKey, SessionId},
+    operation::{Delivery, Finished, Operation},
+    session::{Health, Oddities, SessionHandle},
+};
+
+/// An operation that waits for so long in the driver's queue deserves a look.
+const LONG_QUEUED: Duration = Duration::from_secs(30);
+/// As does one that was sent and not accepted, or cancelled and not answered.
+const LONG_UNACCEPTED: Duration = Duration::from_secs(5);
+const LONG_UNWANTED: Duration = Duration::from_secs(30);
+
+/// The drivers of a kind, or all, in the order in which they came.
+pub(super) fn drivers(rooms: &Rooms, kind: &str) -> Vec<v1::Driver> {
+    let serves = |session: &SessionHandle| {
+        kind.is_empty() || session.info().keys.iter().any(|key| *key.kind == *kind)
+    };
+    let mut sessions: Vec<_> = rooms.registry.sessions().into_iter().filter(serves).collect();
+    sessions.sort_by_key(|session| (session.info().connected_at, session.info().id));
+    let running = rooms.ledger.running();
+    sessions.iter().map(|session| describe(session, oldest(&running, session.info().id))).collect()
+}
+
+pub(super) fn driver(rooms: &Rooms, session: &SessionHandle) -> v1::Driver {
+    describe(session, oldest(&rooms.ledger.running(), session.info().id))
+}
+
+pub(super) fn details(rooms: &Rooms, session: &SessionHandle) -> v1::DriverDetails {
+    let history = rooms.registry.history().of(&session.info().instance.id);
+    v1::DriverDetails {
+        driver: Some(driver(rooms, session)),
+        history: history
+            .into_iter()
+            .map(|event| v1::HistoryEntry {
+                at: Some(event.at.into()),
+                what: event.what.as_str().to_owned(),
+                details: event.details,
+                session_id: event.session.map(|id| id.to_string()).unwrap_or_default(),
+                instance_id: event.instance.to_string(),
+            })
+            .collect(),
+    }
+}
+
+fn oldest(running: &[Arc<Operation>], session: SessionId) -> Option<Instant> {
+    let its = running.iter().filter(|operation| operation.session_id() == Some(session));
+    its.map(|operation| operation.submitted).min()
+}
+
+fn describe(session: &SessionHandle, oldest_pending: Option<Instant>) -> v1::Driver {
+    let info = session.info();
+    let record = session.record();
+    let (state, reason) = match session.health() {
+        Health::Ready => (DriverState::Ready, ""),
+        Health::Suspect(why) => (DriverState::Suspect, why),
+        Health::Draining(why) => (DriverState::Draining, why),
+    };
+    v1::Driver {
+        session_id: info.id.to_string(),
+        name: info.name.clone(),
+        kinds: info.keys.iter().map(kind).collect(),
+        instance_id: info.instance.id.to_string(),
+        boot_id: info.instance.boot.as_deref().unwrap_or_default().to_owned(),
+        driver_version: info.version.clone(),
+        protocol: info.protocol,
+        address: info.address.clone(),
+        state: state.into(),
+        connected_at: Some(info.connected_at.into()),
+        last_heard: session.last_heard().try_into().ok(),
+        capacity: count(info.capacity),
+        in_flight: count(session.in_flight()),
+        queued: count(session.queued()),
+        verbs: info.verbs.iter().map(ToString::to_string).collect(),
+        state_reason: reason.to_owned(),
+        identity: String::new(),
+        round_trip: session.round_trip().and_then(|time| time.try_into().ok()),
+        oldest_pending: oldest_pending.and_then(|since| since.elapsed().try_into().ok()),
+        succeeded: record.succeeded,
+        failed: record.failed,
+        error_rate: record.error_rate(),
+        takeovers: info.takeovers.load(Ordering::Relaxed),
+        last_error: record.last_error.as_ref().map(|e| e.message.clone()).unwrap_or_default(),
+        last_error_at: record.last_error.map(|error| error.at.into()),
+        odd_frames: odd(session.oddities()),
+    }
+}
+
+fn odd(oddities: Oddities) -> u64 {
+    let Oddities { unknown_id, wrong_verb, empty, unexpected, forgotten } = oddities;
+    unknown_id + wrong_verb + empty + unexpected + forgotten
+}
+
+fn kind(key: &DriverKey) -> v1::Kind {
+    v1::Kind {
+        api_version: key.api_version.to_string(),
+        kind: key.kind.to_string(),
+        provider: key.provider.as_deref().unwrap_or_default().to_owned(),
+    }
+}
+
+/// All running operations, oldest first, and the newest `finished` others.
+pub(super) fn operations(rooms: &Rooms, finished: usize) -> Vec<v1::Operation> {
+    let mut running = rooms.ledger.running();
+    running.sort_by_key(|operation| operation.id);
+    let running = running.iter().map(|operation| running_operation(operation));
+    running.chain(rooms.ledger.recent(finished).into_iter().map(finished_operation)).collect()
+}
+
+fn running_operation(operation: &Operation) -> v1::Operation {
+    let request = &operation.request;
+    let session = operation.session();
+    v1::Operation {
+        operation_id: operation.id.to_string(),
+        verb: request.verb.to_string(),
+        class: Some(class(&request.class.id)),
+        machine_name: request.machine.to_string(),
+        driver_instance: session.map(|s| s.info().instance.to_string()).unwrap_or_default(),
+        session_id: session.map(|s| s.info().id.to_string()).unwrap_or_default(),
+        delivery: delivery(operation.delivery()).into(),
+        submitted_at: Some(operation.submitted_at.into()),
+        age: operation.submitted.elapsed().try_into().ok(),
+        finished: false,
+        outcome: String::new(),
+        message: String::new(),
+        attempts: request.attempt,
+        time_left: operation.deadline().saturating_duration_since(Instant::now()).try_into().ok(),
+        stuck: stuck(operation).unwrap_or_default(),
+        queued_for: operation.sent_after().and_then(|time| time.try_into().ok()),
+        accepted_after: operation.accepted_after().and_then(|time| time.try_into().ok()),
+    }
+}
+
+/// Why an operation deserves a look, if it does.
+pub(super) fn stuck(operation: &Operation) -> Option<String> {
+    let age = operation.submitted.elapsed();
+    let since_sent = operation.sent_after().map(|after| age.saturating_sub(after));
+    let seconds = |time: Duration| format!("{}s", time.as_secs());
+    match (operation.delivery(), since_sent) {
+        (Delivery::Sent, Some(time)) if time >= LONG_UNACCEPTED => {
+            Some(format!("not accepted for {}", seconds(time)))
+        }
+        (Delivery::NotSent, _) if age >= LONG_QUEUED => {
+            Some(format!("queued for {}", seconds(age)))
+        }
+        (Delivery::Accepted, _) if !operation.is_wanted() && age >= LONG_UNWANTED => {
+            Some("nobody waits for it any more, and the driver does not end it".to_owned())
+        }
+        _ => None,
+    }
+}
+
+fn finished_operation(finished: Finished) -> v1::Operation {
+    v1::Operation {
+        operation_id: finished.id.to_string(),
+        verb: finished.verb.to_string(),
+        class: Some(class(&finished.class)),
+        machine_name: finished.machine.to_string(),
+        driver_instance: finished.instance.map(|i| i.to_string()).unwrap_or_default(),
+        session_id: finished.session.map(|id| id.to_string()).unwrap_or_default(),
+        delivery: delivery(finished.delivery).into(),
+        submitted_at: Some(finished.submitted_at.into()),
+        age: finished.took.try_into().ok(),
+        finished: true,
+        outcome: finished.outcome.to_owned(),
+        message: finished.message,
+        attempts: finished.attempt,
+        time_left: None,
+        stuck: String::new(),
+        queued_for: finished.sent_after.and_then(|time| time.try_into().ok()),
+        accepted_after: finished.accepted_after.and_then(|time| time.try_into().ok()),
+    }
+}
+
+pub(super) fn class(id: &ClassId) -> v1::ClassRef {
+    v1::ClassRef {
+        api_version: id.api_version.to_string(),
+        kind: id.kind.to_string(),
+        namespace: id.namespace.to_string(),
+        name: id.name.to_string(),
+        provider: String::new(),
+    }
+}
+
+/// The instances that serve a class: those for its provider, or else those for all.
+pub(super) fn served_by(rooms: &Rooms, class: &Class) -> Vec<String> {
+    let key = rooms.registry.key_for(DriverKey {
+        api_version: class.id.api_version.clone(),
+        kind: class.id.kind.clone(),
+        provider: class.provider.clone(),
+    });
+    let sessions = rooms.registry.sessions();
+    let serving = sessions.iter().filter(|session| session.info().keys.contains(&key));
+    let mut instances: Vec<_> = serving.map(|s| s.info().instance.to_string()).collect();
+    instances.sort_unstable();
+    instances
+}
+
+fn delivery(delivery: Delivery) -> v1::Delivery {
+    match delivery {
+        Delivery::NotSent => v1::Delivery::NotSent,
+        Delivery::Sent => v1::Delivery::Sent,
+        Delivery::Accepted => v1::Delivery::Accepted,
+        Delivery::Answered => v1::Delivery::Answered,
+    }
+}
+
+pub(super) fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,107 @@
+//! Is all well, and if not, what is it and what is to be done?
+
+use std::collections::BTreeMap;
+
+use broker_proto::v1::{self, Concern, DriverState};
+
+use super::{Rooms, describe};
+
+/// A driver that fails this often by its own fault deserves a look, once it had some work.
+const HIGH_ERROR_RATE: f64 = 0.5;
+const ENOUGH_ANSWERS: u64 = 10;
+/// A screen has room for so many.
+const MOST: usize = 20;
+
+pub(super) fn of(rooms: &Rooms) -> v1::BrokerStatus {
+    let drivers = describe::drivers(rooms, "");
+    let count = |state| describe::count(drivers.iter().filter(|d| d.state() == state).count());
+    let running = rooms.ledger.running();
+    let oldest = running.iter().map(|operation| operation.submitted.elapsed()).max();
+    let classes = rooms.catalog.classes();
+    v1::BrokerStatus {
+        replica_id: rooms.replica.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        started_at: Some(rooms.started_at.into()),
+        ready: !rooms.closing.is_cancelled(),
+        concerns: concerns(rooms, &drivers),
+        drivers_ready: count(DriverState::Ready),
+        drivers_suspect: count(DriverState::Suspect),
+        drivers_draining: count(DriverState::Draining),
+        operations_running: describe::count(running.len()),
+        oldest_pending: oldest.and_then(|age| age.try_into().ok()),
+        classes: describe::count(classes.len()),
+    }
+}
+
+/// The most urgent first.
+fn concerns(rooms: &Rooms, drivers: &[v1::Driver]) -> Vec<Concern> {
+    let mut concerns = Vec::new();
+    let mut say = |what: String, advice: &str| {
+        concerns.push(Concern { what, advice: advice.to_owned() });
+    };
+    if rooms.closing.is_cancelled() {
+        say("the broker is stopping".to_owned(), "use another replica");
+    }
+    for operation in rooms.ledger.running() {
+        if let Some(why) = describe::stuck(&operation) {
+            let request = &operation.request;
+            say(
+                format!("{} of {} is stuck: {why}", request.verb, request.machine),
+                "see `brokerctl operations`; if its driver hangs, evict it: what may have \
+                 happened is then told as unknown",
+            );
+        }
+    }
+    for driver in drivers.iter().filter(|driver| driver.state() == DriverState::Suspect) {
+        say(
+            format!("driver {} is suspect: it {}", driver.instance_id, driver.state_reason),
+            "look at its process and its network; it gets no new work until it is heard again",
+        );
+    }
+    for (kind, count) in unserved(rooms) {
+        let classes = if count == 1 { "class" } else { "classes" };
+        say(
+            format!("no driver serves {kind} ({count} {classes})"),
+            "start a driver for this kind, or remove its classes",
+        );
+    }
+    for driver in drivers.iter().filter(|driver| fails_often(driver)) {
+        let percent = driver.error_rate * 100.0;
+        say(
+            format!("driver {} fails in {percent:.0} % of its operations", driver.instance_id),
+            "see its last error with `brokerctl drivers describe`",
+        );
+    }
+    for problem in rooms.catalog.problems() {
+        say(format!("catalog: {problem}"), "mend the file; what it said before is in force");
+    }
+    shortened(concerns)
+}
+
+fn fails_often(driver: &v1::Driver) -> bool {
+    driver.succeeded + driver.failed >= ENOUGH_ANSWERS && driver.error_rate >= HIGH_ERROR_RATE
+}
+
+/// How many classes of each kind nobody serves.
+fn unserved(rooms: &Rooms) -> BTreeMap<String, usize> {
+    let mut unserved = BTreeMap::new();
+    for class in rooms.catalog.classes() {
+        if describe::served_by(rooms, &class).is_empty() {
+            *unserved.entry(class.id.kind.to_string()).or_default() += 1;
+        }
+    }
+    unserved
+}
+
+/// How many more there are is said.
+fn shortened(mut concerns: Vec<Concern>) -> Vec<Concern> {
+    if concerns.len() > MOST {
+        let more = concerns.len() - MOST;
+        concerns.truncate(MOST);
+        concerns.push(Concern {
+            what: format!("and {more} more"),
+            advice: "begin with the first".to_owned(),
+        });
+    }
+    concerns
+}
