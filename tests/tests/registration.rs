@@ -33,9 +33,8 @@ async fn a_native_driver_is_welcomed_and_listed_with_all_it_said() {
         address: listed.address.clone(),
         connected_at: listed.connected_at,
         last_heard: listed.last_heard,
-        in_flight: 0,
-        queued: 0,
-        state_reason: String::new(),
+        round_trip: listed.round_trip,
+        ..Default::default()
     };
     assert_eq!(*listed, expected);
     driver.vanish();
