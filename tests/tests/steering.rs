@@ -237,7 +237,6 @@ async fn who_watches_operations_sees_one_come_and_end() {
         ended = next().await;
     }
     assert_eq!(ended.outcome, "OK");
-    drop(next);
     drop(events);
     driver.vanish();
     broker.at_rest().await;
