@@ -75,13 +75,13 @@ impl Dispatcher {
         loop {
             match self.attempt(&ask, deadline, attempts + 1).await {
                 Attempt::Done(result) => return result,
-                Attempt::Unsent(error) if attempts < ATTEMPTS => {
+                Attempt::Again(error) if attempts < ATTEMPTS => {
                     tracing::debug!(%error, "nothing was sent, trying again");
                     attempts += 1;
                     // Lets whoever is about to leave do so.
                     tokio::task::yield_now().await;
                 }
-                Attempt::Unsent(error) => return Err(error),
+                Attempt::Again(error) => return Err(error),
                 Attempt::NoDriver(error) if ask.wait_for_driver => {
                     self.wait_for_change(deadline).await.map_err(|()| error)?;
                 }
@@ -99,7 +99,7 @@ impl Dispatcher {
             Ok(Started::Remembered(answer)) => {
                 return Attempt::Done(Ok(Answered { answer, seen: None }));
             }
-            Err(error @ Error::Lost(_)) => return Attempt::Unsent(error),
+            Err(error @ Error::Lost(_)) => return Attempt::Again(error),
             Err(error) if error.passes_with_a_driver() => return Attempt::NoDriver(error),
             Err(error) => return Attempt::Done(Err(error)),
         };
@@ -110,13 +110,13 @@ impl Dispatcher {
             Ok(Outcome::Answered(answer))
                 if answer.code == Code::CANCELLED && operation.was_abandoned() =>
             {
-                Attempt::Unsent(Error::Lost(operation.into()))
+                Attempt::Again(Error::Lost(operation.into()))
             }
             Ok(Outcome::Answered(answer)) => {
                 Attempt::Done(Ok(Answered { answer, seen: Some(operation.into()) }))
             }
             Ok(Outcome::Lost) if operation.delivery() == Delivery::NotSent => {
-                Attempt::Unsent(Error::Lost(operation.into()))
+                Attempt::Again(Error::Lost(operation.into()))
             }
             Ok(Outcome::Lost) => Attempt::Done(Err(Error::Lost(operation.into()))),
         }
@@ -219,8 +219,8 @@ enum Started {
 
 enum Attempt {
     Done(Result<Answered, Error>),
-    /// No driver got to see it: trying again at once may help.
-    Unsent(Error),
+    /// Nothing of ours runs: trying again at once may help.
+    Again(Error),
     /// Waiting for a driver may help.
     NoDriver(Error),
     /// Nothing may be sent before this time.

@@ -7,6 +7,7 @@
 
 mod answer;
 mod ledger;
+mod recent;
 mod request;
 mod ticket;
 
@@ -22,7 +23,8 @@ use tokio::{sync::Notify, time::Instant};
 
 pub use self::{
     answer::{Answer, Code, Payload, duration, shortened},
-    ledger::{Claim, Conflict, Finished, Hold, Ledger},
+    ledger::{Claim, Conflict, Hold, Ledger},
+    recent::Finished,
     request::Request,
     ticket::Ticket,
 };

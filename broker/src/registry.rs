@@ -6,6 +6,7 @@
 
 mod history;
 mod seating;
+mod settling;
 
 use std::{
     sync::{
@@ -16,13 +17,16 @@ use std::{
 };
 
 use broker_proto::v1::reject::Reason;
-use dashmap::{DashMap, DashSet};
+use dashmap::DashMap;
 use tokio::{sync::watch, time::Instant};
 
-use self::seating::{Seat, choose};
 pub use self::{
     history::{Event, History, What},
     seating::{Policy, Seating},
+};
+use self::{
+    seating::{Seat, choose},
+    settling::Settling,
 };
 use crate::{
     driver::{ConnectionId, DriverKey, Instance, MachineId, SessionId, Verb},
@@ -32,9 +36,6 @@ use crate::{
 
 /// How long an incumbent has to prove that it lives, before a newcomer takes its seat.
 const PROOF_WITHIN: Duration = Duration::from_secs(2);
-/// How long after its start a broker takes returning drivers for a sign of its own restart. Longer
-/// than they take to dial again.
-const NEW: Duration = Duration::from_secs(60);
 /// When a duplicate may come again: by then a dead incumbent is noticed.
 const DUPLICATE_RETRY: Duration = Duration::from_secs(10);
 
@@ -50,11 +51,7 @@ struct Seats {
     next_order: AtomicU64,
     changed: watch::Sender<()>,
     history: History,
-    born: Instant,
-    /// The driver processes that this broker met while it was new.
-    met: DashSet<Instance>,
-    /// Since when each key waits for drivers to return.
-    settling: DashMap<DriverKey, Instant>,
+    settling: Settling,
 }
 
 /// Why no driver can take an operation. Nothing was sent.
@@ -103,9 +100,7 @@ impl Registry {
             next_order: AtomicU64::new(0),
             changed: watch::Sender::new(()),
             history: History::default(),
-            born: Instant::now(),
-            met: DashSet::new(),
-            settling: DashMap::new(),
+            settling: Settling::new(),
         }))
     }
 
@@ -153,9 +148,7 @@ impl Registry {
             }
             seats.push(Seat { session: session.clone(), order, since: Instant::now() });
         }
-        if self.0.born.elapsed() < NEW {
-            self.0.met.insert(info.instance.clone());
-        }
+        self.0.settling.met(&info.instance);
         self.0.sessions.insert(info.id, session.clone());
         Ok(())
     }
@@ -172,23 +165,14 @@ impl Registry {
         self.0.changed.send_replace(());
     }
 
-    /// A driver says that it is back. If this broker never met it, it is the broker that is new, and
-    /// others of the same keys may be on their way, with operations that nobody has told of yet.
+    /// A driver says that it had a session with this address before.
     pub fn returned(&self, session: &SessionHandle) {
-        let info = session.info();
-        if self.0.born.elapsed() < NEW && !self.0.met.contains(&info.instance) {
-            for key in &info.keys {
-                self.0.settling.entry(key.clone()).or_insert_with(Instant::now);
-            }
-        }
+        self.0.settling.returned(&session.info().instance, &session.info().keys);
     }
 
     /// Since when drivers of this key are waited for, if they are.
     pub fn settling_since(&self, key: &DriverKey) -> Option<Instant> {
-        if self.0.settling.is_empty() {
-            return None;
-        }
-        self.0.settling.get(key).map(|since| *since)
+        self.0.settling.since(key)
     }
 
     /// The session that should run `verb`, on `machine` if it is a mutation.

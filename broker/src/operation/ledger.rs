@@ -10,19 +10,21 @@
 //!    to that driver instance, whose own table of operations takes it from there.
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::HashSet,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use broker_proto::v1;
 use dashmap::{DashMap, Entry};
 use tokio::{sync::Notify, time::Instant};
 
-use super::{Answer, Code, Delivery, Operation, Outcome, Payload, Request, shortened};
+use super::{
+    Answer, Code, Delivery, Finished, Operation, Outcome, Payload, Request, recent::Recent,
+};
 use crate::{
     catalog::valid_name,
     driver::{ClassId, DriverKey, Instance, MachineId, OperationId, SessionId, Verb},
@@ -40,10 +42,6 @@ const DRIVER_GRACE: Duration = Duration::from_secs(60);
 /// How long an operation that a driver resumed keeps its machine: as long as the longest default
 /// deadline, unless its end is heard.
 const RESUMED_FOR: Duration = Duration::from_secs(20 * 60);
-/// How many finished operations operators can look back on.
-const RECENT: usize = 1_000;
-/// How much of its message is kept of each.
-const MAX_RECENT_MESSAGE: usize = 512;
 
 /// Cheap to clone: every clone is the same ledger.
 #[derive(Clone, Debug)]
@@ -58,7 +56,7 @@ struct Books {
     machines: DashMap<MachineId, Work>,
     /// How many answers are kept that nobody heard: mostly none.
     kept: AtomicUsize,
-    recent: Mutex<VecDeque<Finished>>,
+    recent: Recent,
 }
 
 /// What is known of the work on one machine.
@@ -109,26 +107,6 @@ pub struct Conflict {
     pub class: ClassId,
 }
 
-/// A finished operation, for operators.
-#[derive(Clone, Debug)]
-pub struct Finished {
-    pub id: OperationId,
-    pub verb: Verb,
-    pub class: ClassId,
-    pub machine: Arc<str>,
-    pub instance: Option<Instance>,
-    pub session: Option<SessionId>,
-    pub delivery: Delivery,
-    pub attempt: u32,
-    pub sent_after: Option<Duration>,
-    pub accepted_after: Option<Duration>,
-    pub submitted_at: SystemTime,
-    pub took: Duration,
-    /// A code's name, or `LOST`.
-    pub outcome: &'static str,
-    pub message: String,
-}
-
 impl Default for Ledger {
     fn default() -> Self {
         Self(Arc::new(Books {
@@ -139,7 +117,7 @@ impl Default for Ledger {
             idle: Notify::new(),
             machines: DashMap::new(),
             kept: AtomicUsize::new(0),
-            recent: Mutex::new(VecDeque::with_capacity(RECENT)),
+            recent: Recent::default(),
         }))
     }
 }
@@ -209,11 +187,7 @@ impl Ledger {
         self.0.running.remove(&operation.id);
         // A caller that waits for a driver to come tries again and again; that is nothing to look at.
         if operation.session().is_some() {
-            let mut recent = self.0.recent.lock().expect("no panic while locked");
-            if recent.len() == RECENT {
-                recent.pop_front();
-            }
-            recent.push_back(Finished::of(operation, outcome));
+            self.0.recent.push(Finished::of(operation, outcome));
         }
         if self.0.running_count.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.idle.notify_waiters();
@@ -357,8 +331,7 @@ impl Ledger {
 
     /// The newest `most` finished operations, newest first.
     pub fn recent(&self, most: usize) -> Vec<Finished> {
-        let recent = self.0.recent.lock().expect("no panic while locked");
-        recent.iter().rev().take(most).cloned().collect()
+        self.0.recent.newest(most)
     }
 
     /// Returns once no operation runs.
@@ -392,33 +365,5 @@ impl Ledger {
             }
             keep
         });
-    }
-}
-
-impl Finished {
-    fn of(operation: &Operation, outcome: &Outcome) -> Self {
-        let (outcome, message) = match outcome {
-            Outcome::Answered(answer) => {
-                let message = shortened(answer.message.clone(), MAX_RECENT_MESSAGE);
-                (answer.code.name(), message)
-            }
-            Outcome::Lost => ("LOST", String::new()),
-        };
-        Self {
-            id: operation.id,
-            verb: operation.request.verb,
-            class: operation.request.class.id.clone(),
-            machine: operation.request.machine.clone(),
-            instance: operation.session().map(|session| session.info().instance.clone()),
-            session: operation.session_id(),
-            delivery: operation.delivery(),
-            attempt: operation.request.attempt,
-            sent_after: operation.sent_after(),
-            accepted_after: operation.accepted_after(),
-            submitted_at: operation.submitted_at,
-            took: operation.submitted.elapsed(),
-            outcome,
-            message,
-        }
     }
 }

@@ -1,0 +1,81 @@
+//! The operations that ended lately, for operators.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+    time::{Duration, SystemTime},
+};
+
+use super::{Delivery, Operation, Outcome, shortened};
+use crate::driver::{ClassId, Instance, OperationId, SessionId, Verb};
+
+/// How many finished operations operators can look back on.
+const RECENT: usize = 1_000;
+/// How much of its message is kept of each.
+const MAX_MESSAGE: usize = 512;
+
+#[derive(Debug, Default)]
+pub(super) struct Recent(Mutex<VecDeque<Finished>>);
+
+impl Recent {
+    pub(super) fn push(&self, finished: Finished) {
+        let mut recent = self.0.lock().expect("no panic while locked");
+        if recent.len() == RECENT {
+            recent.pop_front();
+        }
+        recent.push_back(finished);
+    }
+
+    pub(super) fn newest(&self, most: usize) -> Vec<Finished> {
+        let recent = self.0.lock().expect("no panic while locked");
+        recent.iter().rev().take(most).cloned().collect()
+    }
+}
+
+/// A finished operation, for operators.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    pub id: OperationId,
+    pub verb: Verb,
+    pub class: ClassId,
+    pub machine: Arc<str>,
+    pub instance: Option<Instance>,
+    pub session: Option<SessionId>,
+    pub delivery: Delivery,
+    pub attempt: u32,
+    pub sent_after: Option<Duration>,
+    pub accepted_after: Option<Duration>,
+    pub submitted_at: SystemTime,
+    pub took: Duration,
+    /// A code's name, or `LOST`.
+    pub outcome: &'static str,
+    pub message: String,
+}
+
+impl Finished {
+    pub(super) fn of(operation: &Operation, outcome: &Outcome) -> Self {
+        let (outcome, message) = match outcome {
+            Outcome::Answered(answer) => {
+                let message = shortened(answer.message.clone(), MAX_MESSAGE);
+                (answer.code.name(), message)
+            }
+            Outcome::Lost => ("LOST", String::new()),
+        };
+        Self {
+            id: operation.id,
+            verb: operation.request.verb,
+            class: operation.request.class.id.clone(),
+            machine: operation.request.machine.clone(),
+            instance: operation.session().map(|session| session.info().instance.clone()),
+            session: operation.session_id(),
+            delivery: operation.delivery(),
+            attempt: operation.request.attempt,
+            sent_after: operation.sent_after(),
+            accepted_after: operation.accepted_after(),
+            submitted_at: operation.submitted_at,
+            took: operation.submitted.elapsed(),
+            outcome,
+            message,
+        }
+    }
+}

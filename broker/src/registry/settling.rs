@@ -1,0 +1,58 @@
+//! Whether a broker that has just started should wait for its drivers to return.
+//!
+//! A broker remembers nothing over a restart. An operation may still run in a driver that is on its
+//! way back, while another instance is here already: a retry sent to that one would be executed
+//! twice. Drivers that say that they had a session before are the sign.
+
+use std::time::Duration;
+
+use dashmap::{DashMap, DashSet};
+use tokio::time::Instant;
+
+use crate::driver::{DriverKey, Instance};
+
+/// How long after its start a broker takes returning drivers for a sign of its own restart. Longer
+/// than they take to dial again.
+const NEW: Duration = Duration::from_secs(60);
+
+#[derive(Debug)]
+pub(super) struct Settling {
+    born: Instant,
+    /// The driver processes that this broker met while it was new.
+    met: DashSet<Instance>,
+    since: DashMap<DriverKey, Instant>,
+}
+
+impl Settling {
+    pub(super) fn new() -> Self {
+        Self { born: Instant::now(), met: DashSet::new(), since: DashMap::new() }
+    }
+
+    fn is_new(&self) -> bool {
+        self.born.elapsed() < NEW
+    }
+
+    pub(super) fn met(&self, instance: &Instance) {
+        if self.is_new() {
+            self.met.insert(instance.clone());
+        }
+    }
+
+    /// A driver says that it is back. If we never met it, it is we who are new, and others of the same
+    /// keys may be on their way, with operations that nobody has told of yet.
+    pub(super) fn returned(&self, instance: &Instance, keys: &[DriverKey]) {
+        if self.is_new() && !self.met.contains(instance) {
+            for key in keys {
+                self.since.entry(key.clone()).or_insert_with(Instant::now);
+            }
+        }
+    }
+
+    pub(super) fn since(&self, key: &DriverKey) -> Option<Instant> {
+        // Mostly empty, and asked for every change of a machine.
+        if self.since.is_empty() {
+            return None;
+        }
+        self.since.get(key).map(|since| *since)
+    }
+}
