@@ -25,6 +25,14 @@ pub(crate) fn human(age: Duration) -> String {
     }
 }
 
+/// With a tenth of a millisecond, for times on the wire.
+pub(crate) fn precise(time: Duration) -> String {
+    if time < Duration::from_secs(1) {
+        return format!("{:.1}ms", time.as_secs_f64() * 1e3);
+    }
+    human(time)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -54,5 +62,11 @@ mod tests {
     #[test]
     fn less_than_a_second_is_still_something() {
         assert_eq!(human(Duration::from_millis(120)), "120ms");
+    }
+
+    #[test]
+    fn round_trips_are_shorter_than_a_millisecond() {
+        assert_eq!(precise(Duration::from_micros(420)), "0.4ms");
+        assert_eq!(precise(Duration::from_secs(3)), "3s");
     }
 }

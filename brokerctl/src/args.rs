@@ -1,32 +1,45 @@
 //! What one may type. Doc comments here are the help text.
 
-use std::{fmt, net::IpAddr, str::FromStr, time::Duration};
+mod address;
+mod program;
 
-use clap::{Parser, ValueEnum};
-use tonic::codegen::http::uri::Authority;
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, ValueEnum};
+
+pub use address::Address;
 
 use crate::commands::Command;
-
-const DEFAULT_PORT: u16 = 5000;
+pub(crate) use program::Program;
 
 const AFTER_HELP: &str = "\
 Examples:
-  brokerctl drivers
+  brokerctl status
+  brokerctl drivers -w
+  brokerctl drivers describe sim-0
+  brokerctl operations --running -o wide
   brokerctl machines create worker-0 --kind SimMachineClass --class small
   brokerctl machines list --kind SimMachineClass --class small -o json
   brokerctl machines delete worker-0 --kind SimMachineClass --class small --timeout 5m
-  BROKER_ADDRESS=broker.example:5000 brokerctl operations
+  brokerctl contexts set prod --address broker.example:5000 --token-file ~/.broker-token
+
+The broker is, by the first of these that is there: --broker, BROKER_ADDRESS, the context that
+--context names, the current context, 127.0.0.1:5000.
+
+As a plugin of kubectl, `kubectl broker …`, it needs a link somewhere in PATH:
+  ln -s \"$(command -v brokerctl)\" ~/.local/bin/kubectl-broker
 
 Exit codes:
   0  it worked
-  1  it failed, and that is definite: the driver's answer, or the broker's refusal
-  2  the command line is wrong
+  1  it failed, and that is definite: the driver's answer, or the broker's refusal;
+     of status: there are concerns
+  2  the command line is wrong, or the file of contexts
   3  no broker answers
   4  the outcome is unknown: run the same command again to learn it
   5  not now: nothing was sent to a driver, run the same command again later
-  6  there is no such class or machine";
+  6  there is no such class, machine, driver or operation";
 
-/// See the drivers of a Machine Broker, and have them make machines
+/// See and steer the drivers of a Machine Broker, and have them make machines
 #[derive(Debug, Parser)]
 #[command(name = "brokerctl", version, after_help = AFTER_HELP, max_term_width = 100)]
 pub struct Args {
@@ -34,20 +47,24 @@ pub struct Args {
     pub(crate) global: Global,
     #[command(subcommand)]
     pub(crate) command: Command,
+    #[arg(skip)]
+    pub(crate) program: Program,
 }
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// Where the broker listens, as HOST[:PORT]
-    #[arg(
-        long,
-        global = true,
-        env = "BROKER_ADDRESS",
-        value_name = "ADDR",
-        default_value = "127.0.0.1:5000"
-    )]
-    pub(crate) broker: Address,
+    /// Where the broker listens, as HOST[:PORT]; goes before any context
+    #[arg(long, global = true, env = "BROKER_ADDRESS", value_name = "ADDR")]
+    pub(crate) broker: Option<Address>,
+
+    /// The context to use instead of the current one: an address with its credentials
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+
+    /// The file of contexts [default: ~/.config/brokerctl/contexts.yaml]
+    #[arg(long, global = true, env = "BROKERCTL_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
 
     /// How to print the answer
     #[arg(long, short, global = true, value_enum, value_name = "FORMAT", default_value_t)]
@@ -67,55 +84,20 @@ pub(crate) struct Global {
 pub(crate) enum Format {
     #[default]
     Table,
+    Wide,
     Json,
     Yaml,
 }
 
-/// Where a broker listens: always a host and a port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address(Authority);
-
-impl Address {
-    pub(crate) fn uri(&self) -> String {
-        format!("http://{}", self.0)
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl FromStr for Address {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let rest = match text.split_once("://") {
-            None => text,
-            Some(("http", rest)) => rest,
-            Some(("https", _)) => return Err("this brokerctl does not speak TLS yet".into()),
-            Some((scheme, _)) => return Err(format!("scheme {scheme:?} is not known, use http")),
-        };
-        let rest = rest.strip_suffix('/').unwrap_or(rest);
-        // What people type for "here", and addresses of version 6 in their bare form.
-        let full = match rest.parse::<IpAddr>() {
-            Ok(IpAddr::V6(ip)) => format!("[{ip}]"),
-            _ if rest.starts_with(':') => format!("127.0.0.1{rest}"),
-            _ => rest.to_owned(),
-        };
-        let expected = || "expected HOST or HOST:PORT".to_owned();
-        let authority: Authority = full.parse().map_err(|_| expected())?;
-        let after_host = authority.as_str().strip_prefix(authority.host());
-        match (authority.host(), after_host) {
-            ("", _) | (_, None) => Err(expected()),
-            (host, Some("")) => {
-                let full = format!("{host}:{DEFAULT_PORT}");
-                Ok(Self(full.parse().map_err(|_| expected())?))
-            }
-            _ if authority.port_u16().is_some_and(|port| port > 0) => Ok(Self(authority)),
-            _ => Err("the port is not a number from 1 to 65535".into()),
-        }
+impl Args {
+    /// Takes a command line apart, the name of the program first.
+    pub fn from_words<W: Into<OsString>>(
+        words: impl IntoIterator<Item = W>,
+    ) -> Result<Self, clap::Error> {
+        let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
+        let program = Program::of(words.first().map(OsString::as_os_str));
+        let matches = program.name(Self::command()).try_get_matches_from(words)?;
+        Ok(Self { program, ..Self::from_arg_matches(&matches)? })
     }
 }
 
@@ -129,12 +111,10 @@ fn timeout(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
-    fn address(text: &str) -> Result<String, String> {
-        text.parse::<Address>().map(|address| address.to_string())
+    fn help(words: &[&str]) -> String {
+        Args::from_words(words.iter().copied()).expect_err("help is no command").to_string()
     }
 
     #[test]
@@ -143,25 +123,22 @@ mod tests {
     }
 
     #[test]
-    fn an_address_needs_neither_scheme_nor_port() {
-        for (text, expected) in [
-            ("127.0.0.1:5000", "127.0.0.1:5000"),
-            ("broker.example", "broker.example:5000"),
-            ("http://broker.example:7000/", "broker.example:7000"),
-            (":7000", "127.0.0.1:7000"),
-            ("::1", "[::1]:5000"),
-            ("[::1]", "[::1]:5000"),
-            ("[::1]:7000", "[::1]:7000"),
-        ] {
-            assert_eq!(address(text).as_deref(), Ok(expected), "{text}");
-        }
+    fn a_plugin_of_kubectl_calls_itself_so() {
+        let text = help(&["/bin/kubectl-broker", "--help"]);
+        assert!(text.contains("Usage: kubectl broker [OPTIONS] <COMMAND>"), "{text}");
+        assert!(text.contains("\n  kubectl broker drivers -w\n"), "{text}");
+        let text = help(&["kubectl-broker", "machines", "create", "--help"]);
+        assert!(text.contains("Usage: kubectl broker machines create"), "{text}");
+        assert!(!text.contains("brokerctl machines"), "{text}");
+        assert!(help(&["brokerctl", "--help"]).contains("Usage: brokerctl [OPTIONS] <COMMAND>"));
     }
 
     #[test]
-    fn an_address_that_cannot_be_dialled_is_refused() {
-        let wrong = ["", "http://", "a b", "host:", "host:0", "host:x", "host:70000", "host/path"];
-        for text in wrong.into_iter().chain(["me@host:5000", "ftp://host", "https://host"]) {
-            assert!(address(text).is_err(), "{text:?} gave {:?}", address(text));
+    fn help_says_how_to_become_a_plugin() {
+        for program in ["brokerctl", "kubectl-broker"] {
+            let text = help(&[program, "--help"]);
+            let link = "\n  ln -s \"$(command -v brokerctl)\" ~/.local/bin/kubectl-broker\n";
+            assert!(text.contains(link), "{text}");
         }
     }
 

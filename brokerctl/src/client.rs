@@ -11,6 +11,7 @@ use tonic::{
 use crate::{
     Failure,
     args::Address,
+    contexts::Bearer,
     failure::{Asked, Change},
 };
 
@@ -31,12 +32,14 @@ pub(crate) struct Broker {
     channel: Channel,
     started: Instant,
     timeout: Option<Duration>,
+    bearer: Option<Bearer>,
 }
 
 impl Broker {
     /// `timeout` is for all that follows together, from now on.
     pub(crate) async fn connect(
         address: Address,
+        bearer: Option<Bearer>,
         timeout: Option<Duration>,
     ) -> Result<Self, Failure> {
         let started = Instant::now();
@@ -52,7 +55,7 @@ impl Broker {
             .connect()
             .await
             .map_err(refused)?;
-        Ok(Self { address, channel, started, timeout })
+        Ok(Self { address, channel, started, timeout, bearer })
     }
 
     pub(crate) fn address(&self) -> &Address {
@@ -69,18 +72,31 @@ impl Broker {
 
     /// An operation, with the time that is left for it. None given: the broker knows each verb's.
     pub(crate) fn operation<T>(&self, message: T) -> Request<T> {
-        self.request(message, self.timeout)
+        self.request(message, self.time_left())
     }
 
-    /// A look at the registry.
+    /// A look at the registry, or a word to a driver.
     pub(crate) fn look<T>(&self, message: T) -> Request<T> {
-        self.request(message, Some(self.timeout.unwrap_or(REGISTRY_TIMEOUT)))
+        self.request(message, Some(self.time_left().unwrap_or(REGISTRY_TIMEOUT)))
+    }
+
+    /// A look that does not end by itself.
+    pub(crate) fn watch<T>(&self, message: T) -> Request<T> {
+        self.request(message, None)
+    }
+
+    /// Of the time that the operator gave.
+    pub(crate) fn time_left(&self) -> Option<Duration> {
+        self.timeout.map(|timeout| timeout.saturating_sub(self.started.elapsed()))
     }
 
     fn request<T>(&self, message: T, timeout: Option<Duration>) -> Request<T> {
         let mut request = Request::new(message);
         if let Some(timeout) = timeout {
-            request.set_timeout(timeout.saturating_sub(self.started.elapsed()));
+            request.set_timeout(timeout);
+        }
+        if let Some(bearer) = &self.bearer {
+            request.metadata_mut().insert("authorization", bearer.clone());
         }
         request
     }

@@ -1,36 +1,68 @@
 //! One file per group of commands. Each fetches, turns the answer into a view, and prints that.
 
+mod classes;
+mod completions;
+mod contexts;
 mod drivers;
 mod machines;
 mod operations;
+mod status;
+mod top;
 
 use std::time::{Duration, SystemTime};
 
 use broker_proto::v1::ClassRef;
 use serde::Serialize;
 
-use crate::{Failure, client::Broker, output::Output};
+use crate::{
+    Exit, Failure, age,
+    client::Broker,
+    output::{Look, Output},
+};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// List the drivers that are connected now
+    #[command(flatten)]
+    Online(Online),
+    /// List, choose and change the brokers that this command line knows by name
+    #[command(visible_alias = "context")]
+    Contexts(contexts::Contexts),
+    /// Print what makes a shell complete this command line
+    Completions(completions::Completions),
+}
+
+/// What takes a broker.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Online {
+    /// Say whether all is well, and if not, what to do
+    Status(status::Status),
+    /// Show drivers and running operations live
+    Top(top::Top),
+    /// List, watch, ping, drain and evict drivers
     #[command(visible_alias = "driver")]
     Drivers(drivers::Drivers),
-    /// List the operations that run, and those that ended lately
+    /// List and watch operations: those that run, and those that ended lately
     #[command(visible_aliases = ["operation", "ops"])]
     Operations(operations::Operations),
+    /// List the machine classes of the catalog, and who serves them
+    #[command(visible_alias = "class")]
+    Classes(classes::Classes),
     /// Create, look at and delete machines
     #[command(visible_alias = "machine", subcommand)]
     Machines(machines::Machines),
 }
 
-impl Command {
-    pub(crate) async fn run(self, session: &mut Session<'_, '_>) -> Result<(), Failure> {
+impl Online {
+    pub(crate) async fn run(self, session: &mut Session<'_, '_>) -> Result<Exit, Failure> {
         match self {
-            Self::Drivers(drivers) => drivers.run(session).await,
-            Self::Operations(operations) => operations.run(session).await,
-            Self::Machines(machines) => machines.run(session).await,
+            Self::Status(status) => return status.run(session).await,
+            Self::Top(top) => top.run(session).await?,
+            Self::Drivers(drivers) => drivers.run(session).await?,
+            Self::Operations(operations) => operations.run(session).await?,
+            Self::Classes(classes) => classes.run(session).await?,
+            Self::Machines(machines) => machines.run(session).await?,
         }
+        Ok(Exit::Ok)
     }
 }
 
@@ -86,4 +118,19 @@ fn rfc3339(time: SystemTime) -> String {
 /// Seconds as a script wants them: no digits beyond the millisecond.
 fn seconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e3).round() / 1e3
+}
+
+/// How long ago, as far as it is known. The broker's clock may be ahead of ours.
+fn ago(time: Option<SystemTime>, look: &Look) -> String {
+    time.map_or(String::new(), |time| age::human(look.now.duration_since(time).unwrap_or_default()))
+}
+
+/// An age, or nothing.
+fn age_of(time: Option<Duration>) -> String {
+    time.map_or(String::new(), age::human)
+}
+
+/// `1 class`, `2 classes`.
+fn count(number: u32, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
 }

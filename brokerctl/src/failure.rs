@@ -52,24 +52,36 @@ pub(crate) struct Asked<'a> {
     pub(crate) waited: bool,
 }
 
-/// A change of a machine.
+/// A change of a machine, or of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     Create,
     Initialize,
     Delete,
+    Drain,
+    Evict,
 }
 
 impl Change {
     /// For whom left before the answer. The driver is told to stop and may undo what it did, so
     /// the same command again joins it, gets its answer or has it done anew: each is good.
-    fn after_leaving(self, again: &str) -> [Cow<'static, str>; 2] {
+    fn after_leaving(self, again: &str) -> Vec<Cow<'static, str>> {
         let aim = match self {
             Self::Create => "make sure that the machine exists, or delete it",
             Self::Initialize => "make sure that the machine is initialized",
             Self::Delete => "make sure that the machine is gone",
+            Self::Drain | Self::Evict => return vec![self.to_learn(again)],
         };
-        ["the driver is told to stop".into(), format!("{again} to {aim}").into()]
+        vec!["the driver is told to stop".into(), format!("{again} to {aim}").into()]
+    }
+
+    /// How to find out whether it happened.
+    fn to_learn(self, again: &str) -> Cow<'static, str> {
+        match self {
+            // Under the same name there may be a new session by now, which nobody wants to evict.
+            Self::Evict => "see with `brokerctl drivers` whether it is still there".into(),
+            _ => format!("{again} to learn it").into(),
+        }
     }
 }
 
@@ -85,8 +97,9 @@ impl Failure {
 
     pub(crate) fn no_broker(address: &Address, error: &(dyn Error + 'static)) -> Self {
         let message = format!("no broker answers at {address}: {}", root(error));
-        Self::new(Exit::NoBroker, message)
-            .advise("start one with `machine-broker dev`, or set --broker or BROKER_ADDRESS")
+        Self::new(Exit::NoBroker, message).advise(
+            "start one with `machine-broker dev`, or set --broker, BROKER_ADDRESS or --context",
+        )
     }
 
     /// The operator pressed Ctrl-C while `doing` something.
@@ -135,6 +148,10 @@ impl Failure {
             ));
         }
         failure
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.message
     }
 
     pub fn exit(&self) -> Exit {
@@ -275,7 +292,7 @@ fn advice(code: Code, report: &Report, exit: Exit, asked: Asked<'_>) -> Vec<Cow<
             if timed_out(code) {
                 lines.extend(change.after_leaving(&again));
             } else {
-                lines.push(format!("{again} to learn it").into());
+                lines.push(change.to_learn(&again));
             }
         }
         (Exit::OutcomeUnknown | Exit::NoBroker, _) => {
@@ -287,6 +304,14 @@ fn advice(code: Code, report: &Report, exit: Exit, asked: Asked<'_>) -> Vec<Cow<
                 lines.push("with --wait it waits until a driver is there".into());
             }
         }
+        (_, _) if code == Code::Unauthenticated => lines.push(
+            "have a token sent: `brokerctl contexts set NAME --address ADDR --token-file FILE`".into(),
+        ),
+        (_, _) if code == Code::PermissionDenied => lines.push(
+            "the broker's policy gives this identity another role: ask who keeps it, or use another \
+             --context"
+                .into(),
+        ),
         (_, _) => match report.delivery {
             Some(Delivery::NotSent) => lines.push("nothing was sent to a driver".into()),
             Some(Delivery::Answered) if report.reason == "UNINITIALIZED" => {

@@ -2,7 +2,8 @@
 
 use std::{
     fmt::Display,
-    io::{self, Write},
+    io::{self, BufRead, Write},
+    ops::ControlFlow,
     time::SystemTime,
 };
 
@@ -20,6 +21,10 @@ pub struct Console<'a> {
     pub colour: bool,
     /// `remarks` is a terminal, where a spinner makes sense.
     pub live: bool,
+    /// `out` is a terminal, which `top` may take over.
+    pub terminal: bool,
+    /// Where a person answers questions. Without one, nobody is asked.
+    pub answers: Option<&'a mut dyn BufRead>,
 }
 
 impl Console<'_> {
@@ -34,6 +39,8 @@ impl Console<'_> {
 pub(crate) struct Look {
     pub(crate) headers: bool,
     pub(crate) colour: bool,
+    /// All columns.
+    pub(crate) wide: bool,
     pub(crate) now: SystemTime,
 }
 
@@ -58,22 +65,57 @@ impl<'a, 'c> Output<'a, 'c> {
         self.console.live
     }
 
+    /// Whether stdout is a terminal.
+    pub(crate) fn terminal(&self) -> bool {
+        self.console.terminal
+    }
+
+    pub(crate) fn format(&self) -> Format {
+        self.format
+    }
+
+    pub(crate) fn look(&self) -> Look {
+        Look {
+            headers: self.headers,
+            colour: self.console.colour,
+            wide: self.format == Format::Wide,
+            now: SystemTime::now(),
+        }
+    }
+
     pub(crate) fn remark(&mut self, text: impl Display) {
         self.console.remark(text);
     }
 
+    pub(crate) fn can_ask(&self) -> bool {
+        self.console.answers.is_some()
+    }
+
+    /// Whether a person says yes. Anything else is a no.
+    pub(crate) fn confirms(&mut self, question: impl Display) -> bool {
+        let Some(answers) = self.console.answers.as_mut() else { return false };
+        let asked = write!(self.console.remarks, "{question} [y/N] ");
+        let mut answer = String::new();
+        asked.and_then(|()| self.console.remarks.flush()).is_ok()
+            && answers.read_line(&mut answer).is_ok()
+            && matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes")
+    }
+
     pub(crate) fn print(&mut self, view: &impl View) -> Result<(), Failure> {
-        let look =
-            Look { headers: self.headers, colour: self.console.colour, now: SystemTime::now() };
-        let text = render(view, self.format, look);
+        let text = render(view, self.format, self.look());
+        // Who has read enough got what it wanted, as in `brokerctl drivers | head -1`.
+        self.write(&text).map(drop)
+    }
+
+    /// Writes lines that are part of the answer. Breaks when nobody reads them any more.
+    pub(crate) fn write(&mut self, text: &str) -> Result<ControlFlow<()>, Failure> {
         let out = &mut self.console.out;
         match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-            // The reader has what it wanted, as in `brokerctl drivers | head -1`.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            Ok(()) => Ok(ControlFlow::Continue(())),
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
             Err(error) => {
                 Err(Failure::new(Exit::Failed, format!("cannot write the answer: {error}")))
             }
-            Ok(()) => Ok(()),
         }
     }
 }
@@ -82,7 +124,7 @@ fn render(view: &impl View, format: Format, look: Look) -> String {
     // Views have string keys only, and no type with an opinion on how it is written down.
     const PLAIN: &str = "views are plain data";
     match format {
-        Format::Table => view.text(look),
+        Format::Table | Format::Wide => view.text(look),
         Format::Json => serde_json::to_string_pretty(view).expect(PLAIN) + "\n",
         Format::Yaml => serde_saphyr::to_string(view).expect(PLAIN),
     }
@@ -97,7 +139,12 @@ pub(crate) mod fitting {
 
     /// An hour after the epoch, without colour.
     pub(crate) fn look() -> Look {
-        Look { headers: true, colour: false, now: UNIX_EPOCH + Duration::from_secs(3600) }
+        let now = UNIX_EPOCH + Duration::from_secs(3600);
+        Look { headers: true, colour: false, wide: false, now }
+    }
+
+    pub(crate) fn wide() -> Look {
+        Look { wide: true, ..look() }
     }
 
     pub(crate) fn yaml(view: &impl View) -> String {

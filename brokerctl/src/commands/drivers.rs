@@ -1,23 +1,36 @@
-//! `brokerctl drivers`: who is connected.
+//! `brokerctl drivers`: who is connected, how they are, and a word with one of them.
 
-use std::time::{Duration, SystemTime};
+mod describe;
+mod ping;
+mod steer;
+mod view;
 
-use anstyle::{AnsiColor, Style};
-use broker_proto::v1::{Driver, DriverState, Kind, ListDriversRequest};
-use serde::Serialize;
-
-use super::{Session, duration, rfc3339, seconds, time};
-use crate::{
-    Failure, age,
-    output::{Look, View},
-    table::{Cell, Table},
+use broker_proto::v1::{
+    DriverState, ListDriversRequest, WatchDriversRequest, driver_event::Event as WireEvent,
 };
+use clap::{ValueEnum, builder::NonEmptyStringValueParser};
+use tonic::{Code, Status};
 
-/// Short enough to read, long enough to be the only one as a rule.
-const SHORT_ID: usize = 8;
+use super::Session;
+use crate::{
+    Failure,
+    watch::{self, Event, Fate, Journal},
+};
+pub(super) use view::{DriverList, DriverView};
+
+const HELP: &str = "\
+Examples:
+  brokerctl drivers --state suspect -o wide
+  brokerctl drivers -w
+  brokerctl drivers describe sim-0
+  brokerctl drivers ping 5f1c -c 3
+  brokerctl drivers drain sim-0 --reason 'node upgrade' --wait
+  brokerctl drivers evict sim-0 --reason 'hangs in create'
+
+A driver is named by its session id, by a unique beginning of it, or by its instance id.";
 
 #[derive(Debug, clap::Args)]
-#[command(args_conflicts_with_subcommands = true)]
+#[command(args_conflicts_with_subcommands = true, after_help = HELP)]
 pub(crate) struct Drivers {
     #[command(subcommand)]
     command: Option<Command>,
@@ -29,6 +42,14 @@ pub(crate) struct Drivers {
 enum Command {
     /// List the drivers that are connected now
     List(List),
+    /// Show all that is known of a driver, and what happened to it lately
+    Describe(describe::Describe),
+    /// Find out whether a driver's loop turns, and how fast
+    Ping(ping::Ping),
+    /// Give a driver no new work: it finishes what it has and leaves
+    Drain(steer::Drain),
+    /// End a driver's session now; what it runs is reported as unknown to its callers
+    Evict(steer::Evict),
 }
 
 #[derive(Debug, clap::Args)]
@@ -36,6 +57,29 @@ struct List {
     /// Only the drivers of this kind of machine class
     #[arg(long)]
     kind: Option<String>,
+
+    /// Only the drivers in this state
+    #[arg(long, value_enum)]
+    state: Option<State>,
+
+    /// Go on with a line for every change, until Ctrl-C or --timeout
+    #[arg(long, short)]
+    watch: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum State {
+    Ready,
+    Suspect,
+    Draining,
+}
+
+/// Names one driver.
+#[derive(Debug, clap::Args)]
+struct Name {
+    /// Its session id, a unique beginning of it, or its instance id
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    name: String,
 }
 
 impl Drivers {
@@ -43,323 +87,97 @@ impl Drivers {
         match self.command {
             None => self.list.run(session).await,
             Some(Command::List(list)) => list.run(session).await,
+            Some(Command::Describe(describe)) => describe.run(session).await,
+            Some(Command::Ping(ping)) => ping.run(session).await,
+            Some(Command::Drain(drain)) => drain.run(session).await,
+            Some(Command::Evict(evict)) => evict.run(session).await,
         }
     }
 }
 
 impl List {
-    async fn run(self, Session { broker, output }: &mut Session<'_, '_>) -> Result<(), Failure> {
-        let kind = self.kind.unwrap_or_default();
-        let request = broker.look(ListDriversRequest { kind: kind.clone() });
+    async fn run(self, session: &mut Session<'_, '_>) -> Result<(), Failure> {
+        let Session { broker, output } = session;
+        if self.watch {
+            return self.follow(session).await;
+        }
+        let (kind, state) = (self.kind.unwrap_or_default(), self.state);
+        let wanted = state.map_or(DriverState::Unspecified, DriverState::from);
+        let request = broker.look(ListDriversRequest { kind: kind.clone(), state: wanted.into() });
         let answer = broker.registry().list_drivers(request).await;
         let drivers = answer.map_err(|status| broker.look_failed(&status))?.into_inner();
         if drivers.drivers.is_empty() {
             let of = if kind.is_empty() { String::new() } else { format!(" for {kind}") };
             let address = broker.address();
-            output.remark(format!(
-                "no driver{of} is connected to {address}\n  \
-                 point a driver there, or try `machine-broker dev`, which brings one"
-            ));
+            output.remark(match state {
+                Some(state) => {
+                    format!("no driver{of} at {address} is {}", state.word().to_lowercase())
+                }
+                None => format!(
+                    "no driver{of} is connected to {address}\n  \
+                     point a driver there, or try `machine-broker dev`, which brings one"
+                ),
+            });
         }
         output.print(&DriverList::new(drivers.drivers))
     }
-}
 
-#[derive(Debug, Serialize)]
-struct DriverList {
-    drivers: Vec<DriverView>,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct DriverView {
-    session_id: String,
-    name: String,
-    kinds: Vec<KindView>,
-    instance_id: String,
-    boot_id: String,
-    driver_version: String,
-    protocol: String,
-    address: String,
-    state: &'static str,
-    state_reason: String,
-    connected_at: Option<String>,
-    last_heard_seconds: Option<f64>,
-    capacity: u32,
-    in_flight: u32,
-    queued: u32,
-    verbs: Vec<String>,
-    #[serde(skip)]
-    connected: Option<SystemTime>,
-    #[serde(skip)]
-    last_heard: Option<Duration>,
-}
-
-#[derive(Debug, PartialEq, PartialOrd, Eq, Ord, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct KindView {
-    api_version: String,
-    kind: String,
-    provider: String,
-}
-
-impl DriverList {
-    fn new(drivers: Vec<Driver>) -> Self {
-        let mut drivers: Vec<_> = drivers.into_iter().map(DriverView::from).collect();
-        // The broker promises no order, and a table that shuffles is hard to compare.
-        drivers.sort_by(|a, b| {
-            (&a.kinds, &a.instance_id, &a.session_id).cmp(&(
-                &b.kinds,
-                &b.instance_id,
-                &b.session_id,
-            ))
+    async fn follow(self, Session { broker, output }: &mut Session<'_, '_>) -> Result<(), Failure> {
+        let kind = self.kind.unwrap_or_default();
+        let state = self.state.map_or("", State::word);
+        let mut journal = Journal::new(state, |driver: &DriverView, state| {
+            if state.is_empty() || driver.state == state { Fate::Stays } else { Fate::Leaves }
         });
-        Self { drivers }
-    }
-
-    /// How much of a session id tells it from all others.
-    fn short(&self) -> usize {
-        let unique = |length: &usize| {
-            let mut ids: Vec<_> =
-                self.drivers.iter().map(|driver| head(&driver.session_id, *length)).collect();
-            ids.sort_unstable();
-            ids.windows(2).all(|pair| pair[0] != pair[1])
+        let broker = &*broker;
+        let open = async |resume_token| {
+            let request = WatchDriversRequest { kind: kind.clone(), resume_token };
+            broker.registry().watch_drivers(broker.watch(request)).await
         };
-        let longest = self.drivers.iter().map(|driver| driver.session_id.len()).max();
-        (SHORT_ID..longest.unwrap_or_default()).find(unique).unwrap_or(usize::MAX)
+        watch::follow(broker, output, open, |event, output| {
+            let event = match event.event {
+                Some(WireEvent::Reset(_)) => Event::Reset,
+                Some(WireEvent::Changed(driver)) => Event::Changed(driver.into()),
+                Some(WireEvent::Removed(session)) => Event::Removed(session),
+                Some(WireEvent::Synced(_)) => Event::Synced,
+                // Of a broker newer than this.
+                None => return Ok(std::ops::ControlFlow::Continue(())),
+            };
+            journal.see(event, output)
+        })
+        .await
     }
 }
 
-impl View for DriverList {
-    fn text(&self, look: Look) -> String {
-        let short = self.short();
-        let mut table = Table::new([
-            "SESSION",
-            "KIND(S)",
-            "API VERSION",
-            "INSTANCE",
-            "VERSION",
-            "PROTOCOL",
-            "STATE",
-            "LAST HEARD",
-            "IN-FLIGHT",
-            "QUEUED",
-            "AGE",
-        ]);
-        for driver in &self.drivers {
-            let age = driver.connected.map(|since| {
-                // The broker's clock may be ahead of ours.
-                age::human(look.now.duration_since(since).unwrap_or_default())
-            });
-            table.row([
-                head(&driver.session_id, short).into(),
-                kinds(&driver.kinds).into(),
-                api_versions(&driver.kinds).into(),
-                (&driver.instance_id).into(),
-                (&driver.driver_version).into(),
-                (&driver.protocol).into(),
-                Cell::styled(driver.state, colour(driver.state)),
-                driver.last_heard.map_or(String::new(), |ago| age::human(ago) + " ago").into(),
-                format!("{}/{}", driver.in_flight, driver.capacity).into(),
-                driver.queued.to_string().into(),
-                age.unwrap_or_default().into(),
-            ]);
-        }
-        table.render(look.headers, look.colour)
-    }
-}
-
-impl From<Driver> for DriverView {
-    fn from(driver: Driver) -> Self {
-        let (connected, last_heard) = (time(driver.connected_at), duration(driver.last_heard));
-        Self {
-            state: state(driver.state()),
-            session_id: driver.session_id,
-            name: driver.name,
-            kinds: driver.kinds.into_iter().map(KindView::from).collect(),
-            instance_id: driver.instance_id,
-            boot_id: driver.boot_id,
-            driver_version: driver.driver_version,
-            protocol: match driver.protocol {
-                0 => "legacy".to_owned(),
-                version => format!("v{version}"),
-            },
-            address: driver.address,
-            state_reason: driver.state_reason,
-            connected_at: connected.map(rfc3339),
-            last_heard_seconds: last_heard.map(seconds),
-            capacity: driver.capacity,
-            in_flight: driver.in_flight,
-            queued: driver.queued,
-            verbs: driver.verbs,
-            connected,
-            last_heard,
+impl State {
+    /// As the tables have it.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Ready => "Ready",
+            Self::Suspect => "Suspect",
+            Self::Draining => "Draining",
         }
     }
 }
 
-impl From<Kind> for KindView {
-    fn from(Kind { api_version, kind, provider }: Kind) -> Self {
-        Self { api_version, kind, provider }
+impl From<State> for DriverState {
+    fn from(state: State) -> Self {
+        match state {
+            State::Ready => Self::Ready,
+            State::Suspect => Self::Suspect,
+            State::Draining => Self::Draining,
+        }
     }
 }
 
-fn state(state: DriverState) -> &'static str {
-    match state {
-        DriverState::Unspecified => "Unknown",
-        DriverState::Ready => "Ready",
-        DriverState::Suspect => "Suspect",
-        DriverState::Draining => "Draining",
+/// Where a name means no driver or several, says how to find a better one.
+fn advise(failure: Failure, status: &Status) -> Failure {
+    match status.code() {
+        Code::NotFound => failure.advise("`brokerctl drivers` shows who is connected"),
+        Code::FailedPrecondition | Code::InvalidArgument => failure
+            .advise("name one driver by more of its session id: `brokerctl drivers` shows them"),
+        _ => failure,
     }
-}
-
-fn colour(state: &str) -> Style {
-    match state {
-        "Ready" => AnsiColor::Green.on_default(),
-        "Draining" => AnsiColor::Yellow.on_default(),
-        _ => AnsiColor::Red.on_default(),
-    }
-}
-
-fn kinds(kinds: &[KindView]) -> String {
-    let name = |KindView { kind, provider, .. }: &KindView| match provider.as_str() {
-        "" => kind.clone(),
-        provider => format!("{kind}({provider})"),
-    };
-    kinds.iter().map(name).collect::<Vec<_>>().join(",")
-}
-
-/// One when all kinds share it, else one for each kind in the same order.
-fn api_versions(kinds: &[KindView]) -> String {
-    let mut versions: Vec<_> = kinds.iter().map(|kind| kind.api_version.as_str()).collect();
-    if versions.windows(2).all(|pair| pair[0] == pair[1]) {
-        versions.truncate(1);
-    }
-    versions.join(",")
-}
-
-/// The first characters of `id`.
-fn head(id: &str, length: usize) -> &str {
-    id.char_indices().nth(length).map_or(id, |(end, _)| &id[..end])
 }
 
 #[cfg(test)]
-mod tests {
-    use prost_types::Timestamp;
-
-    use super::*;
-    use crate::output::fitting;
-
-    fn kind(api_version: &str, kind: &str, provider: &str) -> Kind {
-        let own = str::to_owned;
-        Kind { api_version: own(api_version), kind: own(kind), provider: own(provider) }
-    }
-
-    fn sim() -> Driver {
-        Driver {
-            session_id: "5f1c02aa-77".into(),
-            name: "sim".into(),
-            kinds: vec![kind("sim.machinebroker.dev/v1alpha1", "SimMachineClass", "")],
-            instance_id: "sim-0".into(),
-            boot_id: "b1".into(),
-            driver_version: "0.1.0".into(),
-            protocol: 1,
-            address: "127.0.0.1:40000".into(),
-            state: DriverState::Ready.into(),
-            connected_at: Some(Timestamp { seconds: 3300, nanos: 0 }),
-            last_heard: Some(prost_types::Duration { seconds: 2, nanos: 300_000_000 }),
-            capacity: 16,
-            in_flight: 3,
-            queued: 0,
-            verbs: vec!["create".into(), "delete".into(), "list".into()],
-            state_reason: String::new(),
-        }
-    }
-
-    fn historic() -> Driver {
-        Driver {
-            session_id: "91b7de00-12".into(),
-            name: "aws".into(),
-            kinds: vec![kind("machine.sapcloud.io/v1alpha1", "AWSMachineClass", "")],
-            instance_id: String::new(),
-            state: DriverState::Suspect.into(),
-            state_reason: "slow to accept".into(),
-            connected_at: None,
-            last_heard: None,
-            capacity: 1,
-            in_flight: 1,
-            queued: 12,
-            ..Driver::default()
-        }
-    }
-
-    #[test]
-    fn drivers_are_a_table() {
-        let list = DriverList::new(vec![sim(), historic()]);
-        let expected = "\
-SESSION    KIND(S)           API VERSION                      INSTANCE   VERSION   PROTOCOL   STATE     LAST HEARD   IN-FLIGHT   QUEUED   AGE
-91b7de00   AWSMachineClass   machine.sapcloud.io/v1alpha1     <none>     <none>    legacy     Suspect   <none>       1/1         12       <none>
-5f1c02aa   SimMachineClass   sim.machinebroker.dev/v1alpha1   sim-0      0.1.0     v1         Ready     2s ago       3/16        0        5m
-";
-        assert_eq!(list.text(fitting::look()), expected);
-    }
-
-    #[test]
-    fn state_has_a_colour_on_a_terminal() {
-        let look = Look { headers: false, colour: true, ..fitting::look() };
-        let text = DriverList::new(vec![sim(), historic()]).text(look);
-        assert!(text.contains("\x1b[31mSuspect\x1b[0m"), "{text}");
-        assert!(text.contains("\x1b[32mReady\x1b[0m"), "{text}");
-    }
-
-    #[test]
-    fn drivers_are_data() {
-        let expected = "\
-drivers:
-- sessionId: 5f1c02aa-77
-  name: sim
-  kinds:
-  - apiVersion: sim.machinebroker.dev/v1alpha1
-    kind: SimMachineClass
-    provider: \"\"
-  instanceId: sim-0
-  bootId: b1
-  driverVersion: \"0.1.0\"
-  protocol: v1
-  address: 127.0.0.1:40000
-  state: Ready
-  stateReason: \"\"
-  connectedAt: \"1970-01-01T00:55:00.000Z\"
-  lastHeardSeconds: 2.3
-  capacity: 16
-  inFlight: 3
-  queued: 0
-  verbs:
-  - create
-  - delete
-  - list
-";
-        assert_eq!(fitting::yaml(&DriverList::new(vec![sim()])), expected);
-    }
-
-    #[test]
-    fn no_drivers_are_data_too() {
-        assert_eq!(fitting::json(&DriverList::new(vec![])), "{\n  \"drivers\": []\n}\n");
-    }
-
-    #[test]
-    fn sessions_are_shortened_no_further_than_they_differ() {
-        let with = |id: &str| Driver { session_id: id.into(), ..sim() };
-        let list = DriverList::new(vec![with("0198a2b3-1111-7"), with("0198a2b3-1122-7")]);
-        assert_eq!(list.short(), 12);
-    }
-
-    #[test]
-    fn several_kinds_share_a_version_or_have_one_each() {
-        let view = |kinds: Vec<Kind>| kinds.into_iter().map(KindView::from).collect::<Vec<_>>();
-        let same = view(vec![kind("g/v1", "A", ""), kind("g/v1", "B", "aws")]);
-        assert_eq!((kinds(&same), api_versions(&same)), ("A,B(aws)".into(), "g/v1".into()));
-        let different = view(vec![kind("g/v1", "A", ""), kind("g/v2", "A", "")]);
-        assert_eq!(api_versions(&different), "g/v1,g/v2");
-    }
-}
+mod tests;

@@ -1,17 +1,22 @@
 //! `brokerctl operations`: what runs, and what ended lately.
 
-use std::{num::NonZeroU32, time::Duration};
+mod view;
 
-use anstyle::{AnsiColor, Style};
-use broker_proto::v1::{Delivery, ListOperationsRequest, Operation};
-use serde::Serialize;
-
-use super::{ClassView, Session, duration, rfc3339, seconds, time};
-use crate::{
-    Failure, age,
-    output::{Look, View},
-    table::{Cell, Table},
+use broker_proto::v1::{
+    ListOperationsRequest, WatchOperationsRequest, operation_event::Event as WireEvent,
 };
+use clap::builder::NonEmptyStringValueParser;
+
+use super::Session;
+use crate::{
+    Exit, Failure,
+    watch::{self, Event, Fate, Journal},
+};
+use view::OperationList;
+pub(super) use view::OperationView;
+
+/// More ids than these would be a list, not advice.
+const MOST_NAMED: usize = 5;
 
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -26,13 +31,30 @@ pub(crate) struct Operations {
 enum Command {
     /// List the operations that run, and those that ended lately
     List(List),
+    /// Show all that is known of an operation that runs, or ended lately
+    Describe(Describe),
 }
 
 #[derive(Debug, clap::Args)]
 struct List {
-    /// How many of those that ended to show, newest first
-    #[arg(long, value_name = "N", default_value = "100")]
-    finished: NonZeroU32,
+    /// Only those that run
+    #[arg(long)]
+    running: bool,
+
+    /// How many of those that ended to show, newest first [default: 100]
+    #[arg(long, value_name = "N", conflicts_with = "running")]
+    finished: Option<u32>,
+
+    /// Show those that run, then a line for every change, until Ctrl-C or --timeout
+    #[arg(long, short, conflicts_with = "finished")]
+    watch: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct Describe {
+    /// The operation's id, or a unique beginning or end of it
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    id: String,
 }
 
 impl Operations {
@@ -40,179 +62,94 @@ impl Operations {
         match self.command {
             None => self.list.run(session).await,
             Some(Command::List(list)) => list.run(session).await,
+            Some(Command::Describe(describe)) => describe.run(session).await,
         }
     }
 }
 
 impl List {
-    async fn run(self, Session { broker, output }: &mut Session<'_, '_>) -> Result<(), Failure> {
-        let request = broker.look(ListOperationsRequest { finished: self.finished.get() });
-        let answer = broker.registry().list_operations(request).await;
-        let answer = answer.map_err(|status| broker.look_failed(&status))?.into_inner();
-        if answer.operations.is_empty() {
-            output.remark(format!("{} has run no operation yet", broker.address()));
+    async fn run(self, session: &mut Session<'_, '_>) -> Result<(), Failure> {
+        if self.watch {
+            return follow(session).await;
         }
-        let operations = answer.operations.into_iter().map(OperationView::from).collect();
+        let finished = if self.running { Some(0) } else { self.finished };
+        let operations = fetch(session, finished).await?;
+        let Session { broker, output } = session;
+        if operations.is_empty() {
+            let address = broker.address();
+            output.remark(match finished {
+                Some(0) => format!("{address} runs no operation now"),
+                _ => format!("{address} has run no operation yet"),
+            });
+        }
         output.print(&OperationList { operations })
     }
 }
 
-#[derive(Debug, Serialize)]
-struct OperationList {
-    operations: Vec<OperationView>,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct OperationView {
-    operation_id: String,
-    verb: String,
-    class: ClassView,
-    machine_name: String,
-    driver_instance: String,
-    session_id: String,
-    delivery: &'static str,
-    submitted_at: Option<String>,
-    time_seconds: Option<f64>,
-    finished: bool,
-    outcome: String,
-    message: String,
-    /// Its age while it runs, all it took once it has finished.
-    #[serde(skip)]
-    time: Option<Duration>,
-}
-
-impl View for OperationList {
-    fn text(&self, look: Look) -> String {
-        let mut table =
-            Table::new(["ID", "VERB", "MACHINE", "CLASS", "DRIVER", "DELIVERY", "TIME", "OUTCOME"]);
-        for operation in &self.operations {
-            table.row([
-                (&operation.operation_id).into(),
-                (&operation.verb).into(),
-                (&operation.machine_name).into(),
-                operation.class.path().into(),
-                (&operation.driver_instance).into(),
-                operation.delivery.into(),
-                operation.time.map_or(String::new(), age::human).into(),
-                outcome(operation),
-            ]);
-        }
-        table.render(look.headers, look.colour)
+impl Describe {
+    async fn run(self, session: &mut Session<'_, '_>) -> Result<(), Failure> {
+        let all = fetch(session, Some(u32::MAX)).await?;
+        session.output.print(&find(all, &self.id)?)
     }
 }
 
-impl From<Operation> for OperationView {
-    fn from(operation: Operation) -> Self {
-        let took = duration(operation.age);
-        Self {
-            delivery: delivery(operation.delivery()),
-            operation_id: operation.operation_id,
-            verb: operation.verb,
-            class: operation.class.unwrap_or_default().into(),
-            machine_name: operation.machine_name,
-            driver_instance: operation.driver_instance,
-            session_id: operation.session_id,
-            submitted_at: time(operation.submitted_at).map(rfc3339),
-            time_seconds: took.map(seconds),
-            finished: operation.finished,
-            outcome: operation.outcome,
-            message: operation.message,
-            time: took,
+async fn fetch(
+    Session { broker, .. }: &Session<'_, '_>,
+    finished: Option<u32>,
+) -> Result<Vec<OperationView>, Failure> {
+    let request = broker.look(ListOperationsRequest { finished });
+    let answer = broker.registry().list_operations(request).await;
+    let answer = answer.map_err(|status| broker.look_failed(&status))?.into_inner();
+    Ok(answer.operations.into_iter().map(OperationView::from).collect())
+}
+
+/// The one operation that has the id, or else whose id alone begins or ends so.
+fn find(mut all: Vec<OperationView>, id: &str) -> Result<OperationView, Failure> {
+    if let Some(exact) = all.iter().position(|one| one.operation_id == id) {
+        return Ok(all.swap_remove(exact));
+    }
+    all.retain(|one| one.operation_id.starts_with(id) || one.operation_id.ends_with(id));
+    match all.len() {
+        0 => Err(Failure::new(Exit::NotFound, format!("no operation {id:?} runs or ended lately"))
+            .advise("`brokerctl operations` shows them; older ones are in the broker's log")),
+        1 => Ok(all.swap_remove(0)),
+        several => {
+            let mut ids: Vec<_> = all.into_iter().map(|one| one.operation_id).collect();
+            if several > MOST_NAMED {
+                ids.truncate(MOST_NAMED);
+                ids.push("…".into());
+            }
+            let message = format!("{several} operations are meant by {id:?}");
+            Err(Failure::new(Exit::Failed, message)
+                .advise(format!("say more of the id: {}", ids.join(", "))))
         }
     }
 }
 
-/// The words of the status details, so that one can be searched for the other.
-fn delivery(delivery: Delivery) -> &'static str {
-    match delivery {
-        Delivery::Unspecified => "UNKNOWN",
-        Delivery::NotSent => "NOT_SENT",
-        Delivery::Sent => "SENT",
-        Delivery::Accepted => "ACCEPTED",
-        Delivery::Answered => "ANSWERED",
-    }
-}
-
-fn outcome(operation: &OperationView) -> Cell {
-    match operation.outcome.as_str() {
-        _ if !operation.finished => Cell::styled("running", Style::new()),
-        "OK" => Cell::styled("OK", AnsiColor::Green.on_default()),
-        other => Cell::styled(other, AnsiColor::Red.on_default()),
-    }
+async fn follow(Session { broker, output }: &mut Session<'_, '_>) -> Result<(), Failure> {
+    let mut journal = Journal::new(
+        "",
+        |operation: &OperationView, _| {
+            if operation.finished { Fate::Ends } else { Fate::Stays }
+        },
+    );
+    let broker = &*broker;
+    let open = async |resume_token| {
+        let request = WatchOperationsRequest { resume_token };
+        broker.registry().watch_operations(broker.watch(request)).await
+    };
+    watch::follow(broker, output, open, |event, output| {
+        let event = match event.event {
+            Some(WireEvent::Reset(_)) => Event::Reset,
+            Some(WireEvent::Changed(operation)) => Event::Changed(operation.into()),
+            Some(WireEvent::Synced(_)) => Event::Synced,
+            // Of a broker newer than this.
+            None => return Ok(std::ops::ControlFlow::Continue(())),
+        };
+        journal.see(event, output)
+    })
+    .await
 }
 
 #[cfg(test)]
-mod tests {
-    use broker_proto::v1::ClassRef;
-    use prost_types::{Duration, Timestamp};
-
-    use super::*;
-    use crate::output::fitting;
-
-    fn list() -> OperationList {
-        let create = Operation {
-            operation_id: "op-12".into(),
-            verb: "create".into(),
-            class: Some(ClassRef {
-                kind: "SimMachineClass".into(),
-                name: "small".into(),
-                ..ClassRef::default()
-            }),
-            machine_name: "worker-0".into(),
-            driver_instance: "sim-0".into(),
-            session_id: "5f1c".into(),
-            delivery: Delivery::Accepted.into(),
-            submitted_at: Some(Timestamp { seconds: 60, nanos: 0 }),
-            age: Some(Duration { seconds: 125, nanos: 0 }),
-            ..Operation::default()
-        };
-        let list = Operation {
-            operation_id: "op-11".into(),
-            verb: "list".into(),
-            machine_name: String::new(),
-            delivery: Delivery::Answered.into(),
-            age: Some(Duration { seconds: 0, nanos: 12_000_000 }),
-            finished: true,
-            outcome: "RESOURCE_EXHAUSTED".into(),
-            message: "slow down".into(),
-            ..create.clone()
-        };
-        OperationList { operations: vec![create.into(), list.into()] }
-    }
-
-    #[test]
-    fn operations_are_a_table() {
-        let expected = "\
-ID      VERB     MACHINE    CLASS           DRIVER   DELIVERY   TIME   OUTCOME
-op-12   create   worker-0   default/small   sim-0    ACCEPTED   2m5s   running
-op-11   list     <none>     default/small   sim-0    ANSWERED   12ms   RESOURCE_EXHAUSTED
-";
-        assert_eq!(list().text(fitting::look()), expected);
-    }
-
-    #[test]
-    fn operations_are_data() {
-        let mut list = list();
-        list.operations.truncate(1);
-        let expected = "\
-operations:
-- operationId: op-12
-  verb: create
-  class:
-    kind: SimMachineClass
-    namespace: default
-    name: small
-  machineName: worker-0
-  driverInstance: sim-0
-  sessionId: 5f1c
-  delivery: ACCEPTED
-  submittedAt: \"1970-01-01T00:01:00.000Z\"
-  timeSeconds: 125.0
-  finished: false
-  outcome: \"\"
-  message: \"\"
-";
-        assert_eq!(fitting::yaml(&list), expected);
-    }
-}
+mod tests;

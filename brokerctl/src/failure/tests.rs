@@ -220,7 +220,25 @@ fn no_broker_says_how_to_get_one() {
     let failure = Failure::no_broker(&address(), &refused);
     let expected = "\
 error: no broker answers at 127.0.0.1:5000: connection refused
-  start one with `machine-broker dev`, or set --broker or BROKER_ADDRESS";
+  start one with `machine-broker dev`, or set --broker, BROKER_ADDRESS or --context";
     assert_eq!(failure.to_string(), expected);
     assert_eq!(failure.exit(), Exit::NoBroker);
+}
+
+#[test]
+fn an_evicted_driver_is_looked_for_before_a_second_try() {
+    let asked = Asked { of: &address(), change: Some(Change::Evict), waited: false };
+    let expected = "\
+error: no answer from 127.0.0.1:5000 in time
+  outcome unknown: it may have happened, or may still happen
+  see with `brokerctl drivers` whether it is still there";
+    assert_eq!(Failure::of(&Status::cancelled("Timeout expired"), asked).to_string(), expected);
+}
+
+#[test]
+fn who_may_not_learns_what_to_do() {
+    let told = list(&Status::unauthenticated("who are you?")).to_string();
+    assert!(told.starts_with("error: who are you?\n  have a token sent: "), "{told}");
+    let told = list(&Status::permission_denied("operators only")).to_string();
+    assert!(told.starts_with("error: operators only\n  the broker's policy "), "{told}");
 }

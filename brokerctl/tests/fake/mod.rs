@@ -2,19 +2,22 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    io::BufRead,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use broker_proto::v1::{
-    GetVolumeIDsRequest, GetVolumeIDsResponse, ListDriversRequest, ListDriversResponse,
+    BrokerStatus, DrainDriverRequest, Driver, DriverDetails, DriverEvent, EvictDriverRequest,
+    GetBrokerStatusRequest, GetDriverRequest, GetVolumeIDsRequest, GetVolumeIDsResponse,
+    ListClassesRequest, ListClassesResponse, ListDriversRequest, ListDriversResponse,
     ListMachinesRequest, ListMachinesResponse, ListOperationsRequest, ListOperationsResponse,
-    MachineRequest, MachineResponse, SubmitRequest, SubmitResponse,
+    MachineRequest, MachineResponse, OperationEvent, PingDriverRequest, PingDriverResponse,
+    SubmitRequest, SubmitResponse, WatchDriversRequest, WatchOperationsRequest,
     machines_server::{Machines, MachinesServer},
     registry_server::{Registry, RegistryServer},
 };
 use brokerctl::{Args, Console, Exit};
-use clap::Parser as _;
 use tokio::{net::TcpListener, task::JoinSet};
 use tonic::{
     Code, Request, Response, Status, Streaming,
@@ -35,7 +38,15 @@ struct Script {
     drivers: Mutex<ListDriversResponse>,
     machines: Mutex<VecDeque<Result<MachineResponse, Status>>>,
     lists: Mutex<VecDeque<Result<ListMachinesResponse, Status>>>,
+    status: Mutex<BrokerStatus>,
+    classes: Mutex<ListClassesResponse>,
+    operations: Mutex<ListOperationsResponse>,
+    details: Mutex<VecDeque<Result<DriverDetails, Status>>>,
+    pings: Mutex<VecDeque<Result<PingDriverResponse, Status>>>,
+    driver_watches: Mutex<VecDeque<Vec<Result<DriverEvent, Status>>>>,
+    operation_watches: Mutex<VecDeque<Vec<Result<OperationEvent, Status>>>>,
     asked: Mutex<Vec<Asked>>,
+    tokens: Mutex<Vec<Option<String>>>,
     deadlines: Mutex<Vec<Option<String>>>,
 }
 
@@ -48,6 +59,14 @@ pub(crate) enum Asked {
     List(ListMachinesRequest),
     Drivers(ListDriversRequest),
     Operations(ListOperationsRequest),
+    Details(GetDriverRequest),
+    WatchDrivers(WatchDriversRequest),
+    WatchOperations(WatchOperationsRequest),
+    Ping(PingDriverRequest),
+    Drain(DrainDriverRequest),
+    Evict(EvictDriverRequest),
+    Classes(ListClassesRequest),
+    BrokerStatus(GetBrokerStatusRequest),
 }
 
 /// What the operator got to see.
@@ -93,6 +112,40 @@ impl FakeBroker {
         self.script.lists.lock().unwrap().push_back(answer);
     }
 
+    pub(crate) fn operations(&self, answer: ListOperationsResponse) {
+        *self.script.operations.lock().unwrap() = answer;
+    }
+
+    pub(crate) fn classes(&self, answer: ListClassesResponse) {
+        *self.script.classes.lock().unwrap() = answer;
+    }
+
+    pub(crate) fn status(&self, answer: BrokerStatus) {
+        *self.script.status.lock().unwrap() = answer;
+    }
+
+    pub(crate) fn will_describe(&self, answer: Result<DriverDetails, Status>) {
+        self.script.details.lock().unwrap().push_back(answer);
+    }
+
+    pub(crate) fn will_pong(&self, answer: Result<PingDriverResponse, Status>) {
+        self.script.pings.lock().unwrap().push_back(answer);
+    }
+
+    /// The events of the next watch. After the last of them its stream ends.
+    pub(crate) fn will_show_drivers(&self, events: Vec<Result<DriverEvent, Status>>) {
+        self.script.driver_watches.lock().unwrap().push_back(events);
+    }
+
+    pub(crate) fn will_show_operations(&self, events: Vec<Result<OperationEvent, Status>>) {
+        self.script.operation_watches.lock().unwrap().push_back(events);
+    }
+
+    /// The `authorization` of each call.
+    pub(crate) fn tokens(&self) -> Vec<Option<String>> {
+        self.script.tokens.lock().unwrap().clone()
+    }
+
     pub(crate) fn asked(&self) -> Vec<Asked> {
         self.script.asked.lock().unwrap().clone()
     }
@@ -105,9 +158,12 @@ impl FakeBroker {
 
 impl Script {
     fn note<T>(&self, request: Request<T>, asked: fn(T) -> Asked) {
-        let deadline = request.metadata().get("grpc-timeout");
-        let deadline = deadline.map(|value| value.to_str().expect("ASCII").to_owned());
-        self.deadlines.lock().unwrap().push(deadline);
+        let metadata = |key: &str| {
+            let value = request.metadata().get(key);
+            value.map(|value| value.to_str().expect("ASCII").to_owned())
+        };
+        self.deadlines.lock().unwrap().push(metadata("grpc-timeout"));
+        self.tokens.lock().unwrap().push(metadata("authorization"));
         self.asked.lock().unwrap().push(asked(request.into_inner()));
     }
 
@@ -123,10 +179,23 @@ impl Script {
 
 /// Runs a command line, split at blanks, in this process.
 pub(crate) async fn run(line: &str) -> Seen {
+    run_with(line, None).await
+}
+
+/// The same with a person at the terminal, who types `answers`.
+pub(crate) async fn run_with(line: &str, answers: Option<&str>) -> Seen {
     let words = std::iter::once("brokerctl").chain(line.split_whitespace());
-    let args = Args::try_parse_from(words).expect("a good command line");
+    let args = Args::from_words(words).expect("a good command line");
     let (mut out, mut remarks) = (Vec::new(), Vec::new());
-    let mut console = Console { out: &mut out, remarks: &mut remarks, colour: false, live: false };
+    let mut answers = answers.map(str::as_bytes);
+    let mut console = Console {
+        out: &mut out,
+        remarks: &mut remarks,
+        colour: false,
+        live: false,
+        terminal: false,
+        answers: answers.as_mut().map(|answers| answers as &mut dyn BufRead),
+    };
     let exit = brokerctl::run(args, &mut console).await;
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
     Seen { exit, out: text(out), remarks: text(remarks) }
@@ -157,7 +226,84 @@ impl Registry for Script {
         request: Request<ListOperationsRequest>,
     ) -> Result<Response<ListOperationsResponse>, Status> {
         self.note(request, Asked::Operations);
-        Ok(Response::new(ListOperationsResponse::default()))
+        Ok(Response::new(self.operations.lock().unwrap().clone()))
+    }
+
+    async fn get_broker_status(
+        &self,
+        request: Request<GetBrokerStatusRequest>,
+    ) -> Result<Response<BrokerStatus>, Status> {
+        self.note(request, Asked::BrokerStatus);
+        Ok(Response::new(self.status.lock().unwrap().clone()))
+    }
+
+    async fn get_driver(
+        &self,
+        request: Request<GetDriverRequest>,
+    ) -> Result<Response<DriverDetails>, Status> {
+        self.note(request, Asked::Details);
+        let answer = self.details.lock().unwrap().pop_front();
+        answer.expect("an answer in the script").map(Response::new)
+    }
+
+    async fn ping_driver(
+        &self,
+        request: Request<PingDriverRequest>,
+    ) -> Result<Response<PingDriverResponse>, Status> {
+        self.note(request, Asked::Ping);
+        let answer = self.pings.lock().unwrap().pop_front();
+        answer.expect("an answer in the script").map(Response::new)
+    }
+
+    /// The driver has gone when one looks next.
+    async fn drain_driver(
+        &self,
+        request: Request<DrainDriverRequest>,
+    ) -> Result<Response<Driver>, Status> {
+        self.note(request, Asked::Drain);
+        let driver = self.drivers.lock().unwrap().drivers.pop();
+        driver.map(Response::new).ok_or_else(|| Status::not_found("no driver has this name"))
+    }
+
+    async fn evict_driver(
+        &self,
+        request: Request<EvictDriverRequest>,
+    ) -> Result<Response<Driver>, Status> {
+        self.note(request, Asked::Evict);
+        let driver = self.drivers.lock().unwrap().drivers.pop();
+        driver.map(Response::new).ok_or_else(|| Status::not_found("no driver has this name"))
+    }
+
+    async fn list_classes(
+        &self,
+        request: Request<ListClassesRequest>,
+    ) -> Result<Response<ListClassesResponse>, Status> {
+        self.note(request, Asked::Classes);
+        Ok(Response::new(self.classes.lock().unwrap().clone()))
+    }
+
+    type WatchDriversStream = BoxStream<DriverEvent>;
+
+    async fn watch_drivers(
+        &self,
+        request: Request<WatchDriversRequest>,
+    ) -> Result<Response<Self::WatchDriversStream>, Status> {
+        self.note(request, Asked::WatchDrivers);
+        let events = self.driver_watches.lock().unwrap().pop_front();
+        let events = events.ok_or_else(|| Status::permission_denied("the script is over"))?;
+        Ok(Response::new(Box::pin(tokio_stream::iter(events))))
+    }
+
+    type WatchOperationsStream = BoxStream<OperationEvent>;
+
+    async fn watch_operations(
+        &self,
+        request: Request<WatchOperationsRequest>,
+    ) -> Result<Response<Self::WatchOperationsStream>, Status> {
+        self.note(request, Asked::WatchOperations);
+        let events = self.operation_watches.lock().unwrap().pop_front();
+        let events = events.ok_or_else(|| Status::permission_denied("the script is over"))?;
+        Ok(Response::new(Box::pin(tokio_stream::iter(events))))
     }
 }
 

@@ -1,0 +1,214 @@
+//! `brokerctl drivers describe`: one driver with all its fields, and its history.
+
+use std::time::SystemTime;
+
+use anstyle::AnsiColor;
+use broker_proto::v1::{DriverDetails, GetDriverRequest, HistoryEntry};
+use serde::Serialize;
+
+use super::{DriverView, Name, advise, view::head};
+use crate::{
+    Failure,
+    commands::{Session, age_of, ago, rfc3339, time},
+    output::{Look, View},
+    sheet::Sheet,
+    table::{self, Cell, Column, Table},
+};
+
+/// Of session ids in the history: they are all of one driver.
+const SHORT: usize = 8;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Describe {
+    #[command(flatten)]
+    driver: Name,
+}
+
+impl Describe {
+    pub(super) async fn run(
+        self,
+        Session { broker, output }: &mut Session<'_, '_>,
+    ) -> Result<(), Failure> {
+        let request = broker.look(GetDriverRequest { driver: self.driver.name });
+        let answer = broker.registry().get_driver(request).await;
+        let failed = |status| advise(broker.look_failed(&status), &status);
+        output.print(&Details::from(answer.map_err(failed)?.into_inner()))
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Details {
+    #[serde(flatten)]
+    driver: DriverView,
+    history: Vec<Entry>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Entry {
+    at: Option<String>,
+    what: String,
+    details: String,
+    session_id: String,
+    instance_id: String,
+    #[serde(skip)]
+    time: Option<SystemTime>,
+}
+
+const HISTORY: &[Column<Entry>] = &[
+    Column::new("AGE", |entry, look| ago(entry.time, look).into()),
+    Column::new("WHAT", |entry, _| match entry.what.as_str() {
+        bad @ ("suspect" | "lost" | "evicted" | "rejected") => {
+            Cell::styled(bad, AnsiColor::Red.on_default())
+        }
+        what => what.into(),
+    }),
+    Column::new("SESSION", |entry, _| head(&entry.session_id, SHORT).into()),
+    Column::wide("TIME", |entry, _| entry.at.as_deref().unwrap_or_default().into()),
+    Column::new("DETAILS", |entry, _| (&entry.details).into()),
+];
+
+impl From<DriverDetails> for Details {
+    fn from(details: DriverDetails) -> Self {
+        let driver = details.driver.unwrap_or_default().into();
+        let mut history: Vec<_> = details.history.into_iter().map(Entry::from).collect();
+        // Newest first, whatever the wire brought. Equal times keep their order.
+        history.sort_by_key(|entry| std::cmp::Reverse(entry.time));
+        Self { driver, history }
+    }
+}
+
+impl From<HistoryEntry> for Entry {
+    fn from(entry: HistoryEntry) -> Self {
+        let HistoryEntry { at, what, details, session_id, instance_id } = entry;
+        let time = time(at);
+        Self { at: time.map(rfc3339), what, details, session_id, instance_id, time }
+    }
+}
+
+impl View for Details {
+    fn text(&self, look: Look) -> String {
+        let driver = &self.driver;
+        let since = |at: Option<SystemTime>| match at {
+            Some(time) => format!("{} ago ({})", ago(at, &look), rfc3339(time)),
+            None => String::new(),
+        };
+        let state = match driver.state_reason.as_str() {
+            "" => driver.state_cell(),
+            reason => driver.state_cell().and(&format!(": {reason}")),
+        };
+        let mut kinds = Table::new(["KIND", "API VERSION"]);
+        for kind in &driver.kinds {
+            kinds.row([Cell::from(kind.called()), Cell::from(&kind.api_version)]);
+        }
+        let last_error = match driver.last_error.as_str() {
+            "" => Cell::from(""),
+            error => {
+                let ago = ago(driver.last_error_time, &look);
+                let ago = if ago.is_empty() { ago } else { format!(" ({ago} ago)") };
+                Cell::styled(format!("{error}{ago}"), AnsiColor::Red.on_default())
+            }
+        };
+        let history = match self.history.as_slice() {
+            [] => "<none>\n".to_owned(),
+            history => table::of(HISTORY, history, look),
+        };
+        Sheet::default()
+            .field("Session", &driver.session_id)
+            .field("Instance", &driver.instance_id)
+            .field("Name", &driver.name)
+            .field("State", state)
+            .section("Program")
+            .field("Version", &driver.driver_version)
+            .field("Protocol", &driver.protocol)
+            .field("Boot", &driver.boot_id)
+            .field("Verbs", driver.verbs.join(", "))
+            .section("Serves")
+            .lines(kinds.render(false, look.colour))
+            .section("Connection")
+            .field("Address", &driver.address)
+            .field("Identity", &driver.identity)
+            .field("Connected", since(driver.connected))
+            .field("Last heard", driver.heard())
+            .field("Round trip", driver.trip())
+            .field("Takeovers", driver.takeovers.to_string())
+            .field("Odd frames", driver.odd_frames.to_string())
+            .section("Work")
+            .field("In flight", format!("{} of {}", driver.in_flight, driver.capacity))
+            .field("Queued", driver.queued.to_string())
+            .field("Oldest pending", age_of(driver.oldest_pending))
+            .field("Succeeded", driver.succeeded.to_string())
+            .field("Failed", driver.failed.to_string())
+            .field("Error rate", driver.errors())
+            .field("Last error", last_error)
+            .section("History")
+            .lines(history)
+            .render(look.colour)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use broker_proto::v1::Driver;
+    use prost_types::Timestamp;
+
+    use super::*;
+    use crate::{commands::drivers::tests::sim, output::fitting};
+
+    #[test]
+    fn a_driver_is_described_with_its_history_newest_first() {
+        let entry = |seconds, what: &str, details: &str| HistoryEntry {
+            at: Some(Timestamp { seconds, nanos: 0 }),
+            what: what.into(),
+            details: details.into(),
+            session_id: "5f1c02aa-77".into(),
+            instance_id: "sim-0".into(),
+        };
+        let details = DriverDetails {
+            driver: Some(Driver { state_reason: "well again".into(), ..sim() }),
+            history: vec![
+                entry(3300, "registered", ""),
+                entry(3480, "suspect", "not heard of for 15s"),
+            ],
+        };
+        let expected = "\
+Session:           5f1c02aa-77
+Instance:          sim-0
+Name:              sim
+State:             Ready: well again
+
+Program:
+  Version:         0.1.0
+  Protocol:        v1
+  Boot:            b1
+  Verbs:           create, delete, list
+
+Serves:
+  SimMachineClass   sim.machinebroker.dev/v1alpha1
+
+Connection:
+  Address:         127.0.0.1:40000
+  Identity:        spiffe://example/sim
+  Connected:       5m ago (1970-01-01T00:55:00.000Z)
+  Last heard:      2s ago
+  Round trip:      1.4ms
+  Takeovers:       1
+  Odd frames:      0
+
+Work:
+  In flight:       3 of 16
+  Queued:          0
+  Oldest pending:  12s
+  Succeeded:       40
+  Failed:          2
+  Error rate:      5%
+  Last error:      quota used up (100s ago)
+
+History:
+  AGE   WHAT         SESSION    DETAILS
+  2m    suspect      5f1c02aa   not heard of for 15s
+  5m    registered   5f1c02aa   <none>
+";
+        assert_eq!(Details::from(details).text(fitting::look()), expected);
+    }
+}
