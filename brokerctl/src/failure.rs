@@ -1,12 +1,14 @@
 //! What went wrong, what to do about it, and the exit code of it. Pure: no room here talks to
 //! anyone.
 
+mod report;
+
 use std::{borrow::Cow, error::Error, fmt, process::ExitCode, time::Duration};
 
 use tonic::{Code, Status};
-use tonic_types::StatusExt as _;
 
 use crate::{age, args::Address, table::printable};
+use report::{Delivery, Report};
 
 const AGAIN: &str = "run the same command again";
 /// In the words of h2, whose errors we see only as text.
@@ -173,58 +175,6 @@ impl fmt::Display for Failure {
 /// Whether a delete was refused only because a driver of 2018 needs the provider's id for it.
 pub(crate) fn wants_provider_id(status: &Status) -> bool {
     status.code() == Code::FailedPrecondition && Report::of(status).reason == "PROVIDER_ID_REQUIRED"
-}
-
-/// How far the operation got. [`None`] in its place: the status is not the broker's own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Delivery {
-    NotSent,
-    Sent,
-    Accepted,
-    Answered,
-}
-
-/// What the broker says beyond code and message.
-#[derive(Debug, Default)]
-struct Report {
-    reason: String,
-    delivery: Option<Delivery>,
-    operation: Option<String>,
-    driver: Option<String>,
-    provider_id: Option<String>,
-    retry_after: Option<Duration>,
-}
-
-impl Report {
-    fn of(status: &Status) -> Self {
-        let retry_after = status.get_details_retry_info().and_then(|info| info.retry_delay);
-        let Some(mut info) = status.get_details_error_info() else {
-            return Self { retry_after, ..Self::default() };
-        };
-        let mut take = |key: &str| info.metadata.remove(key).filter(|value| !value.is_empty());
-        let delivery = take("delivery").map(|delivery| match delivery.as_str() {
-            "NOT_SENT" => Delivery::NotSent,
-            "ACCEPTED" => Delivery::Accepted,
-            "ANSWERED" => Delivery::Answered,
-            // A broker newer than this may say something else: nothing is promised then.
-            _ => Delivery::Sent,
-        });
-        let (operation, driver) = (take("operation_id"), take("driver_instance"));
-        let provider_id = take("provider_id");
-        Self { reason: info.reason, delivery, operation, driver, provider_id, retry_after }
-    }
-
-    /// Where to look for more, in logs and `brokerctl operations`.
-    fn place(&self) -> Option<Cow<'static, str>> {
-        match (&self.operation, &self.driver) {
-            (Some(operation), Some(driver)) => {
-                Some(format!("operation {operation}, driver {driver}").into())
-            }
-            (Some(operation), None) => Some(format!("operation {operation}").into()),
-            (None, Some(driver)) => Some(format!("driver {driver}").into()),
-            (None, None) => None,
-        }
-    }
 }
 
 fn judge(code: Code, delivery: Option<Delivery>, changes: bool) -> Exit {

@@ -14,7 +14,8 @@ async fn main() -> ExitCode {
     let args = Args::from_words(env::args_os()).unwrap_or_else(|error| error.exit());
     let (mut out, mut remarks) = (io::stdout(), io::stderr());
     let (live, asks) = (remarks.is_terminal(), io::stdin().is_terminal());
-    let mut answers = io::stdin().lock();
+    // Not locked: a command may read its own data there.
+    let mut answers = io::BufReader::new(io::stdin());
     let mut console = Console {
         // Knows of NO_COLOR, CLICOLOR_FORCE and terminals that cannot.
         colour: AutoStream::choice(&out) != ColorChoice::Never,

@@ -1,6 +1,16 @@
 //! The binary itself: exit codes and streams as a shell sees them.
 
-use std::process::{Command, Output, Stdio};
+#[expect(dead_code, reason = "other test files use the rest")]
+mod fake;
+
+use std::{
+    io::Write as _,
+    process::{Command, Output, Stdio},
+};
+
+use broker_proto::v1::MachineResponse;
+
+use fake::{Asked, FakeBroker};
 
 fn brokerctl(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_brokerctl"))
@@ -62,4 +72,21 @@ fn the_address_comes_from_the_environment_too() {
         .output()
         .expect("brokerctl starts");
     assert!(stderr(&output).contains("127.0.0.1:1"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn user_data_comes_from_stdin_too() {
+    let broker = FakeBroker::start().await;
+    broker.will_answer(Ok(MachineResponse::default()));
+    let line = "machines create worker-0 --kind K --class C --timeout 10s --user-data -";
+    let mut brokerctl = Command::new(env!("CARGO_BIN_EXE_brokerctl"))
+        .args(line.split_whitespace().chain(["--broker", broker.address()]))
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("brokerctl starts");
+    brokerctl.stdin.take().expect("is piped").write_all(b"#cloud-config").expect("is read");
+    assert!(brokerctl.wait().expect("ends").success());
+    let asked = broker.asked();
+    let [Asked::Create(request)] = asked.as_slice() else { panic!("{asked:?}") };
+    assert_eq!(request.user_data.as_deref(), Some(&b"#cloud-config"[..]));
 }

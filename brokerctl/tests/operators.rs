@@ -104,8 +104,8 @@ async fn a_watch_is_data_too_and_ends_with_its_time() {
     let draining = event("3", Changed(driver("aaaa", DriverState::Draining)));
     let removed = event("4", driver_event::Event::Removed("aaaa".into()));
     broker.will_show_drivers(vec![ready, event("2", AllSent(Synced {})), draining, removed]);
-    // It ends while it waits to dial again.
-    let seen = broker.run("drivers -w --state ready -o json --timeout 200ms").await;
+    broker.keeps_watches_open();
+    let seen = broker.run("drivers -w --state ready -o json --timeout 2s").await;
     assert_eq!(seen.exit, Exit::Ok, "{seen:?}");
     let lines: Vec<_> = seen.out.lines().collect();
     // Whoever leaves the state is shown doing so, and no more.
@@ -131,7 +131,7 @@ async fn operations_are_watched_to_their_end() {
         event(Changed(operation("op-2", "OK"))),
         event(Changed(operation("op-1", "ABORTED"))),
     ]);
-    let seen = broker.run("operations -w --no-headers --timeout 200ms").await;
+    let seen = broker.run("operations -w --no-headers").await;
     let ends: Vec<_> = seen
         .out
         .lines()

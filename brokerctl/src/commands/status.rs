@@ -37,7 +37,7 @@ impl Status {
         let answer = answer.map_err(|status| broker.look_failed(&status))?.into_inner();
         let view = StatusView::new(broker.address().to_string(), answer);
         output.print(&view)?;
-        Ok(if view.all_well() { Exit::Ok } else { Exit::Failed })
+        Ok(if view.all_well { Exit::Ok } else { Exit::Failed })
     }
 }
 
@@ -104,10 +104,6 @@ impl StatusView {
             started,
             oldest_pending,
         }
-    }
-
-    fn all_well(&self) -> bool {
-        self.all_well
     }
 
     /// The verdict, in one line.
@@ -228,7 +224,7 @@ Catalog:     2 classes
     #[test]
     fn a_broker_that_is_not_ready_is_a_concern() {
         let view = StatusView::new(String::new(), BrokerStatus { ready: false, ..well() });
-        assert!(!view.all_well());
+        assert!(!view.all_well);
         assert!(
             view.text(fitting::look()).starts_with("1 concern:\n  1. the broker is not ready\n")
         );

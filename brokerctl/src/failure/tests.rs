@@ -1,6 +1,6 @@
 use std::{collections::HashMap, io};
 
-use tonic_types::ErrorDetails;
+use tonic_types::{ErrorDetails, StatusExt as _};
 
 use super::*;
 

@@ -176,3 +176,78 @@ fn signature<T: Watched>(item: &T, look: &Look) -> Vec<String> {
     let calm = T::COLUMNS.iter().filter(|column| !column.restless && (look.wide || !column.wide));
     calm.map(|column| (column.cell)(item, look).text().to_owned()).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::fitting;
+
+    #[derive(Clone, Serialize)]
+    struct Lamp {
+        name: &'static str,
+        light: &'static str,
+        #[serde(skip)]
+        age: u32,
+    }
+
+    impl Watched for Lamp {
+        const COLUMNS: &'static [Column<Self>] = &[
+            Column::new("NAME", |lamp, _| lamp.name.into()),
+            Column::new("LIGHT", |lamp, _| lamp.light.into()),
+            Column::restless("AGE", |lamp, _| lamp.age.to_string().into()),
+        ];
+        const KEEPS_RESTLESS: bool = false;
+
+        fn id(&self) -> &str {
+            self.name
+        }
+    }
+
+    fn lamp(name: &'static str, light: &'static str, age: u32) -> Event<Lamp> {
+        Event::Changed(Lamp { name, light, age })
+    }
+
+    fn watch(format: Format, events: Vec<Event<Lamp>>) -> String {
+        let mut journal = Journal::new("", |_: &Lamp, _| Fate::Stays);
+        let text = |event| journal.text(event, format, fitting::look());
+        events.into_iter().map(text).collect()
+    }
+
+    #[test]
+    fn lines_stay_in_line_and_only_news_are_lines() {
+        let events = vec![
+            lamp("hall", "on", 1),
+            lamp("roof", "off", 1),
+            Event::Synced,
+            lamp("hall", "on", 2),
+            lamp("hall", "off", 3),
+            Event::Removed("roof".into()),
+            Event::Removed("cellar".into()),
+        ];
+        let expected = "\
+AT                     EVENT      NAME   LIGHT
+1970-01-01T01:00:00Z   ADDED      hall   on
+1970-01-01T01:00:00Z   ADDED      roof   off
+1970-01-01T01:00:00Z   CHANGED    hall   off
+1970-01-01T01:00:00Z   REMOVED    roof   off
+";
+        assert_eq!(watch(Format::Table, events), expected);
+    }
+
+    #[test]
+    fn changes_are_documents() {
+        let events = || vec![lamp("hall", "on", 1), Event::Synced];
+        let expected =
+            r#"{"at":"1970-01-01T01:00:00Z","type":"ADDED","object":{"name":"hall","light":"on"}}"#;
+        assert_eq!(watch(Format::Json, events()), format!("{expected}\n"));
+        let expected = "\
+---
+at: \"1970-01-01T01:00:00Z\"
+type: ADDED
+object:
+  name: hall
+  light: \"on\"
+";
+        assert_eq!(watch(Format::Yaml, events()), expected);
+    }
+}

@@ -1,24 +1,30 @@
 //! A broker that answers as it is told to, and remembers what it was asked.
 
+mod registry;
+
 use std::{
     collections::{HashMap, VecDeque},
     io::BufRead,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use broker_proto::v1::{
-    BrokerStatus, DrainDriverRequest, Driver, DriverDetails, DriverEvent, EvictDriverRequest,
+    BrokerStatus, DrainDriverRequest, DriverDetails, DriverEvent, EvictDriverRequest,
     GetBrokerStatusRequest, GetDriverRequest, GetVolumeIDsRequest, GetVolumeIDsResponse,
     ListClassesRequest, ListClassesResponse, ListDriversRequest, ListDriversResponse,
     ListMachinesRequest, ListMachinesResponse, ListOperationsRequest, ListOperationsResponse,
     MachineRequest, MachineResponse, OperationEvent, PingDriverRequest, PingDriverResponse,
     SubmitRequest, SubmitResponse, WatchDriversRequest, WatchOperationsRequest,
     machines_server::{Machines, MachinesServer},
-    registry_server::{Registry, RegistryServer},
+    registry_server::RegistryServer,
 };
 use brokerctl::{Args, Console, Exit};
 use tokio::{net::TcpListener, task::JoinSet};
+use tokio_stream::StreamExt as _;
 use tonic::{
     Code, Request, Response, Status, Streaming,
     codegen::BoxStream,
@@ -44,6 +50,8 @@ struct Script {
     details: Mutex<VecDeque<Result<DriverDetails, Status>>>,
     pings: Mutex<VecDeque<Result<PingDriverResponse, Status>>>,
     driver_watches: Mutex<VecDeque<Vec<Result<DriverEvent, Status>>>>,
+    /// Watches stay open after their last event.
+    patient: AtomicBool,
     operation_watches: Mutex<VecDeque<Vec<Result<OperationEvent, Status>>>>,
     asked: Mutex<Vec<Asked>>,
     tokens: Mutex<Vec<Option<String>>>,
@@ -132,6 +140,11 @@ impl FakeBroker {
         self.script.pings.lock().unwrap().push_back(answer);
     }
 
+    /// Watches do not end any more.
+    pub(crate) fn keeps_watches_open(&self) {
+        self.script.patient.store(true, Ordering::Relaxed);
+    }
+
     /// The events of the next watch. After the last of them its stream ends.
     pub(crate) fn will_show_drivers(&self, events: Vec<Result<DriverEvent, Status>>) {
         self.script.driver_watches.lock().unwrap().push_back(events);
@@ -165,6 +178,14 @@ impl Script {
         self.deadlines.lock().unwrap().push(metadata("grpc-timeout"));
         self.tokens.lock().unwrap().push(metadata("authorization"));
         self.asked.lock().unwrap().push(asked(request.into_inner()));
+    }
+
+    fn stream<T: Send + 'static>(&self, events: Vec<Result<T, Status>>) -> BoxStream<T> {
+        let events = tokio_stream::iter(events);
+        match self.patient.load(Ordering::Relaxed) {
+            true => Box::pin(events.chain(tokio_stream::pending())),
+            false => Box::pin(events),
+        }
     }
 
     /// Without an answer in the script it never answers.
@@ -209,102 +230,6 @@ pub(crate) fn status(code: Code, reason: &str, message: &str, delivery: &str) ->
         details.set_retry_info(Some(Duration::from_secs(5)));
     }
     Status::with_error_details(code, message, details)
-}
-
-#[tonic::async_trait]
-impl Registry for Script {
-    async fn list_drivers(
-        &self,
-        request: Request<ListDriversRequest>,
-    ) -> Result<Response<ListDriversResponse>, Status> {
-        self.note(request, Asked::Drivers);
-        Ok(Response::new(self.drivers.lock().unwrap().clone()))
-    }
-
-    async fn list_operations(
-        &self,
-        request: Request<ListOperationsRequest>,
-    ) -> Result<Response<ListOperationsResponse>, Status> {
-        self.note(request, Asked::Operations);
-        Ok(Response::new(self.operations.lock().unwrap().clone()))
-    }
-
-    async fn get_broker_status(
-        &self,
-        request: Request<GetBrokerStatusRequest>,
-    ) -> Result<Response<BrokerStatus>, Status> {
-        self.note(request, Asked::BrokerStatus);
-        Ok(Response::new(self.status.lock().unwrap().clone()))
-    }
-
-    async fn get_driver(
-        &self,
-        request: Request<GetDriverRequest>,
-    ) -> Result<Response<DriverDetails>, Status> {
-        self.note(request, Asked::Details);
-        let answer = self.details.lock().unwrap().pop_front();
-        answer.expect("an answer in the script").map(Response::new)
-    }
-
-    async fn ping_driver(
-        &self,
-        request: Request<PingDriverRequest>,
-    ) -> Result<Response<PingDriverResponse>, Status> {
-        self.note(request, Asked::Ping);
-        let answer = self.pings.lock().unwrap().pop_front();
-        answer.expect("an answer in the script").map(Response::new)
-    }
-
-    /// The driver has gone when one looks next.
-    async fn drain_driver(
-        &self,
-        request: Request<DrainDriverRequest>,
-    ) -> Result<Response<Driver>, Status> {
-        self.note(request, Asked::Drain);
-        let driver = self.drivers.lock().unwrap().drivers.pop();
-        driver.map(Response::new).ok_or_else(|| Status::not_found("no driver has this name"))
-    }
-
-    async fn evict_driver(
-        &self,
-        request: Request<EvictDriverRequest>,
-    ) -> Result<Response<Driver>, Status> {
-        self.note(request, Asked::Evict);
-        let driver = self.drivers.lock().unwrap().drivers.pop();
-        driver.map(Response::new).ok_or_else(|| Status::not_found("no driver has this name"))
-    }
-
-    async fn list_classes(
-        &self,
-        request: Request<ListClassesRequest>,
-    ) -> Result<Response<ListClassesResponse>, Status> {
-        self.note(request, Asked::Classes);
-        Ok(Response::new(self.classes.lock().unwrap().clone()))
-    }
-
-    type WatchDriversStream = BoxStream<DriverEvent>;
-
-    async fn watch_drivers(
-        &self,
-        request: Request<WatchDriversRequest>,
-    ) -> Result<Response<Self::WatchDriversStream>, Status> {
-        self.note(request, Asked::WatchDrivers);
-        let events = self.driver_watches.lock().unwrap().pop_front();
-        let events = events.ok_or_else(|| Status::permission_denied("the script is over"))?;
-        Ok(Response::new(Box::pin(tokio_stream::iter(events))))
-    }
-
-    type WatchOperationsStream = BoxStream<OperationEvent>;
-
-    async fn watch_operations(
-        &self,
-        request: Request<WatchOperationsRequest>,
-    ) -> Result<Response<Self::WatchOperationsStream>, Status> {
-        self.note(request, Asked::WatchOperations);
-        let events = self.operation_watches.lock().unwrap().pop_front();
-        let events = events.ok_or_else(|| Status::permission_denied("the script is over"))?;
-        Ok(Response::new(Box::pin(tokio_stream::iter(events))))
-    }
 }
 
 #[tonic::async_trait]
