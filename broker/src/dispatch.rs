@@ -24,6 +24,7 @@ pub use self::{
 use crate::{
     catalog::Catalog,
     driver::Verb,
+    metrics::Metrics,
     operation::{Answer, Claim, Code, Delivery, Ledger, Outcome, Request, Ticket, Waiter},
     registry::{Holder, Missing, Registry},
     session::{Health, Refused, SessionHandle},
@@ -45,6 +46,7 @@ pub struct Dispatcher {
     catalog: Arc<dyn Catalog>,
     stopping: Arc<AtomicBool>,
     settle: Duration,
+    metrics: Metrics,
 }
 
 impl Dispatcher {
@@ -54,8 +56,9 @@ impl Dispatcher {
         ledger: Ledger,
         catalog: Arc<dyn Catalog>,
         settle: Duration,
+        metrics: Metrics,
     ) -> Self {
-        Self { registry, ledger, catalog, stopping: Arc::default(), settle }
+        Self { registry, ledger, catalog, stopping: Arc::default(), settle, metrics }
     }
 
     pub fn ledger(&self) -> &Ledger {
@@ -69,11 +72,16 @@ impl Dispatcher {
 
     /// Executes what a caller asks, within its `timeout` or the verb's default.
     pub async fn execute(&self, ask: Ask, timeout: Option<Duration>) -> Result<Answered, Error> {
+        let result = self.pursue(&ask, timeout).await;
+        result.inspect_err(|error| self.metrics.request_failed(&ask.class.kind, error))
+    }
+
+    async fn pursue(&self, ask: &Ask, timeout: Option<Duration>) -> Result<Answered, Error> {
         let timeout = timeout.unwrap_or_else(|| default_timeout(ask.verb)).min(LONGEST);
         let deadline = Instant::now() + timeout;
         let mut attempts = 0;
         loop {
-            match self.attempt(&ask, deadline, attempts + 1).await {
+            match self.attempt(ask, deadline, attempts + 1).await {
                 Attempt::Done(result) => return result,
                 Attempt::Again(error) if attempts < ATTEMPTS => {
                     tracing::debug!(%error, "nothing was sent, trying again");
@@ -83,6 +91,7 @@ impl Dispatcher {
                 }
                 Attempt::Again(error) => return Err(error),
                 Attempt::NoDriver(error) if ask.wait_for_driver => {
+                    let _waiting = self.metrics.waits_for_driver(&ask.class.kind);
                     self.wait_for_change(deadline).await.map_err(|()| error)?;
                 }
                 Attempt::NoDriver(error) => return Err(error),

@@ -52,7 +52,7 @@ pub enum Verb {
 impl Verb {
     /// The verbs of 2018, which every driver has.
     pub const HISTORIC: [Verb; 3] = [Verb::Create, Verb::Delete, Verb::List];
-    const ALL: [Verb; 6] = [
+    pub const ALL: [Verb; 6] = [
         Verb::Create,
         Verb::Initialize,
         Verb::Delete,

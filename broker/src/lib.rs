@@ -11,6 +11,7 @@
 //! - [`catalog`]: machine classes and secrets, for dispatch and for drivers that ask.
 //! - [`auth`]: who is calling.
 //! - [`grpc`]: the doors of drivers, controllers and operators.
+//! - [`metrics`]: what is counted, for Prometheus.
 //! - [`web`]: the admin port.
 //! - [`children`]: driver programs that the broker starts itself.
 //! - [`server`]: starts every task and knows in which order they stop.
@@ -24,6 +25,7 @@ pub mod config;
 pub mod dispatch;
 pub mod driver;
 pub mod grpc;
+pub mod metrics;
 pub mod operation;
 pub mod registry;
 pub mod server;

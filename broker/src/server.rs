@@ -24,6 +24,7 @@ use crate::{
     children::{self, DriverCommand, Tokens},
     dispatch::Dispatcher,
     grpc::{self, Admission, Connection, Drivers},
+    metrics::{Exposition, Metrics},
     operation::Ledger,
     registry::{Registry, Seating},
     web::{self, Readiness},
@@ -49,6 +50,7 @@ pub struct Broker {
     drivers: Drivers,
     tokens: Tokens,
     readiness: Readiness,
+    metrics: Exposition,
     /// Owns every task but those of the sessions.
     tasks: TaskTracker,
     /// Cancelled when nothing is to run any more.
@@ -58,7 +60,8 @@ pub struct Broker {
 impl Broker {
     pub fn new(admission: Admission, seating: Seating, catalog: Arc<dyn Catalog>) -> Self {
         let registry = Registry::new(seating);
-        let ledger = Ledger::default();
+        let metrics = Metrics::default();
+        let ledger = Ledger::new(metrics.clone());
         let tokens = Tokens::default();
         let settle = admission.settle;
         let drivers = Drivers {
@@ -66,11 +69,20 @@ impl Broker {
             catalog: Arc::clone(&catalog),
             registry: registry.clone(),
             ledger: ledger.clone(),
+            metrics: metrics.clone(),
             sessions: TaskTracker::new(),
             closing: CancellationToken::new(),
         };
+        let dispatcher = Dispatcher::new(
+            registry.clone(),
+            ledger.clone(),
+            Arc::clone(&catalog),
+            settle,
+            metrics.clone(),
+        );
         Self {
-            dispatcher: Dispatcher::new(registry.clone(), ledger, Arc::clone(&catalog), settle),
+            metrics: Exposition::new(metrics, registry.clone(), ledger, Arc::clone(&catalog)),
+            dispatcher,
             registry,
             catalog,
             drivers,
@@ -84,6 +96,11 @@ impl Broker {
     /// For a controller that lives in the same process.
     pub fn dispatcher(&self) -> &Dispatcher {
         &self.dispatcher
+    }
+
+    /// What Prometheus reads.
+    pub fn metrics(&self) -> &Exposition {
+        &self.metrics
     }
 
     /// Serves gRPC on these connections until the broker has stopped.
@@ -187,7 +204,7 @@ pub async fn run(
     let (drivers_at, admin_at) = (drivers.local_addr()?, admin.local_addr()?);
 
     let mut servers = JoinSet::new();
-    let web = axum::serve(admin, web::router(broker.readiness.clone()))
+    let web = axum::serve(admin, web::router(broker.readiness.clone(), broker.metrics.clone()))
         .with_graceful_shutdown(broker.stopped.clone().cancelled_owned());
     servers.spawn(async move { web.await.context("the admin server failed") });
     let serving = broker.clone();

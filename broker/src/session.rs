@@ -26,6 +26,7 @@ pub use self::{
     machine::{Call, Oddities, Ticket},
     record::{LastError, Record},
 };
+use crate::metrics::Metrics;
 
 /// What this driver can do, agreed in the handshake.
 #[derive(Clone, Copy, Debug)]
@@ -99,8 +100,15 @@ pub struct Session {
 
 impl Session {
     /// `queue` is how many operations may wait beyond the driver's capacity.
-    pub fn new(info: Info, terms: Terms, times: Times, queue: usize) -> (SessionHandle, Session) {
-        let (handle, commands, ends) = SessionHandle::new(info, times, terms.capacity + queue);
+    pub fn new(
+        info: Info,
+        terms: Terms,
+        times: Times,
+        queue: usize,
+        metrics: Metrics,
+    ) -> (SessionHandle, Session) {
+        let limit = terms.capacity + queue;
+        let (handle, commands, ends) = SessionHandle::new(info, times, limit, metrics);
         let session = Session {
             machine: Machine::new(terms, times, Instant::now()),
             terms,

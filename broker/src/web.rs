@@ -1,4 +1,4 @@
-//! The admin port: probes.
+//! The admin port: probes and metrics.
 
 use std::sync::{
     Arc,
@@ -6,6 +6,8 @@ use std::sync::{
 };
 
 use axum::{Router, extract::State, http::StatusCode, routing::get};
+
+use crate::metrics::Exposition;
 
 /// Whether the broker takes work. Cheap to clone: every clone is the same.
 #[derive(Clone, Debug, Default)]
@@ -21,10 +23,11 @@ impl Readiness {
     }
 }
 
-pub fn router(readiness: Readiness) -> Router {
+pub fn router(readiness: Readiness, metrics: Exposition) -> Router {
     Router::new()
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(readyz))
+        .route("/metrics", metrics.route())
         .with_state(readiness)
 }
 

@@ -16,6 +16,7 @@ use super::{Peer, status};
 use crate::{
     catalog::{Catalog, Denied, Scope, SecretName},
     driver::{ClassId, DriverKey},
+    metrics::Metrics,
     operation::Ledger,
     registry::Registry,
     session::{Times, Token},
@@ -55,6 +56,7 @@ pub struct Drivers {
     pub catalog: Arc<dyn Catalog>,
     pub registry: Registry,
     pub ledger: Ledger,
+    pub metrics: Metrics,
     /// Owns the tasks of all sessions.
     pub sessions: TaskTracker,
     /// Cancelled when the broker begins to stop: nobody is let in any more.
@@ -92,7 +94,9 @@ impl drivers_server::Drivers for Drivers {
         let peer = peer(&request)?;
         let meta = request.into_inner();
         let (token, keys) = self.asking(meta.session_token, &peer)?;
-        match Scope::new(&*self.catalog, &keys).class(&meta.name) {
+        let found = Scope::new(&*self.catalog, &keys).class(&meta.name);
+        self.metrics.class_read(&found);
+        match found {
             Ok(class) => Ok(Response::new(v1::MachineClass {
                 data: class.json.clone(),
                 error: String::new(),
@@ -122,6 +126,7 @@ impl drivers_server::Drivers for Drivers {
                 name: meta.secret_name.as_str().into(),
             }),
         };
+        self.metrics.secret_read(&found);
         match found {
             Ok(secret) => Ok(Response::new(v1::Secret {
                 data: secret.to_json(),

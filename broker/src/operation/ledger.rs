@@ -28,6 +28,7 @@ use super::{
 use crate::{
     catalog::valid_name,
     driver::{ClassId, DriverKey, Instance, MachineId, OperationId, SessionId, Verb},
+    metrics::Metrics,
     session,
 };
 
@@ -57,6 +58,7 @@ struct Books {
     /// How many answers are kept that nobody heard: mostly none.
     kept: AtomicUsize,
     recent: Recent,
+    metrics: Metrics,
 }
 
 /// What is known of the work on one machine.
@@ -107,8 +109,9 @@ pub struct Conflict {
     pub class: ClassId,
 }
 
-impl Default for Ledger {
-    fn default() -> Self {
+impl Ledger {
+    /// Every operation that ends is told to `metrics`.
+    pub fn new(metrics: Metrics) -> Self {
         Self(Arc::new(Books {
             // A random start keeps the ids of two broker processes apart in logs.
             next_id: AtomicU64::new(rand::random()),
@@ -118,11 +121,10 @@ impl Default for Ledger {
             machines: DashMap::new(),
             kept: AtomicUsize::new(0),
             recent: Recent::default(),
+            metrics,
         }))
     }
-}
 
-impl Ledger {
     /// Opens an operation that changes nothing: any number of them may run on a machine.
     pub fn open(&self, request: Request, deadline: Instant) -> Arc<Operation> {
         self.record(request, deadline, None)
@@ -187,6 +189,7 @@ impl Ledger {
         self.0.running.remove(&operation.id);
         // A caller that waits for a driver to come tries again and again; that is nothing to look at.
         if operation.session().is_some() {
+            self.0.metrics.operation_ended(operation, outcome);
             self.0.recent.push(Finished::of(operation, outcome));
         }
         if self.0.running_count.fetch_sub(1, Ordering::AcqRel) == 1 {

@@ -18,6 +18,7 @@ use super::{Call, End, Oddities, Record, Times, machine::Machine};
 use crate::{
     catalog::SecretName,
     driver::{ConnectionId, DriverKey, Instance, SessionId, Verb},
+    metrics::Metrics,
     operation::{self, Answer},
 };
 
@@ -119,6 +120,7 @@ struct Shared {
     commands: mpsc::Sender<Command>,
     end: mpsc::Sender<End>,
     limit: usize,
+    metrics: Metrics,
     /// Operations that were taken on and are not settled.
     admitted: AtomicUsize,
     sweep: Notify,
@@ -151,6 +153,7 @@ impl SessionHandle {
         info: Info,
         times: Times,
         limit: usize,
+        metrics: Metrics,
     ) -> (Self, mpsc::Receiver<Command>, Ends) {
         let (commands, received) = mpsc::channel(limit.saturating_add(SPARE_COMMANDS));
         let (end, ends) = mpsc::channel(1);
@@ -161,6 +164,7 @@ impl SessionHandle {
             commands,
             end,
             limit,
+            metrics,
             admitted: AtomicUsize::new(0),
             sweep: Notify::new(),
             heard: AtomicU64::new(0),
@@ -286,6 +290,11 @@ impl SessionHandle {
         self.0.admitted.load(Ordering::Acquire)
     }
 
+    /// How many it may be given at once, those that wait included.
+    pub fn limit(&self) -> usize {
+        self.0.limit
+    }
+
     pub fn in_flight(&self) -> usize {
         self.0.in_flight.load(Ordering::Acquire)
     }
@@ -327,8 +336,9 @@ impl SessionHandle {
         shared.accept_due.store(due, Ordering::Release);
         shared.in_flight.store(machine.in_flight(), Ordering::Release);
         shared.queued.store(machine.queued(), Ordering::Release);
-        let oddities = machine.oddities();
-        if oddities != self.oddities() {
+        let (before, oddities) = (self.oddities(), machine.oddities());
+        if oddities != before {
+            shared.metrics.odd_frames(before, oddities);
             *shared.oddities.lock().expect("no panic while locked") = oddities;
         }
     }

@@ -1,7 +1,7 @@
 //! One driver's stream, from its first frame to its last.
 
 use std::{
-    sync::atomic::AtomicU32,
+    sync::atomic::{AtomicU32, Ordering},
     time::{Duration, SystemTime},
 };
 
@@ -72,6 +72,7 @@ impl Drivers {
             Err(_) => {
                 let why = "no registration came in time";
                 tracing::info!(peer = %peer.address, why, "driver rejected");
+                self.metrics.driver_said_nothing();
                 return Err(Status::deadline_exceeded(why));
             }
         };
@@ -83,6 +84,7 @@ impl Drivers {
                     peer = %peer.address, reason = ?rejection.reason, why = %rejection,
                     "driver rejected"
                 );
+                self.metrics.driver_rejected(rejection.reason);
                 if native {
                     outbound.send(reject(&rejection)).await.map_err(gone)?;
                 }
@@ -90,6 +92,7 @@ impl Drivers {
             }
         };
         let info = handle.info();
+        self.metrics.driver_registered(info);
         let span = tracing::Span::current();
         span.record("driver", &*info.instance.id).record("id", info.id.to_string());
         tracing::info!(
@@ -119,13 +122,16 @@ impl Drivers {
         self.check_open()?;
         let (terms, returning) = (hello.terms, hello.returning);
         let (times, queue) = (self.admission.times, self.admission.queue);
-        let (handle, session) = Session::new(info(hello, peer), terms, times, queue);
+        let (info, metrics) = (info(hello, peer), self.metrics.clone());
+        let (handle, session) = Session::new(info, terms, times, queue, metrics);
         if returning {
             self.registry.returned(&handle);
         }
         let history = self.registry.history();
         let instance = &handle.info().instance;
-        let seats = self.registry.register(&handle).await.inspect_err(|rejection| {
+        let seats = self.registry.register(&handle).await;
+        self.metrics.took_over(handle.info().takeovers.load(Ordering::Relaxed));
+        let seats = seats.inspect_err(|rejection| {
             history.note(What::Rejected, &rejection.message, None, instance);
         })?;
         history.note(What::Registered, &peer.address, Some(handle.info().id), instance);

@@ -1,0 +1,258 @@
+//! What is counted, for Prometheus.
+//!
+//! Rooms tell facts to [`Metrics`] by its verbs; totals live there, so they outlive sessions. What can
+//! be read whenever somebody looks is not told but read, when `/metrics` is asked for: see `scrape`.
+//! [`Exposition`] is the page with both. All label sets are bounded: kinds by `kinds`, all others by
+//! their enums.
+
+mod exposition;
+mod kinds;
+mod latency;
+mod scrape;
+
+use std::sync::{Arc, atomic::Ordering};
+
+use broker_proto::v1::reject::Reason;
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family},
+};
+
+pub use self::exposition::Exposition;
+use self::{
+    kinds::{Kind, Kinds},
+    latency::Latencies,
+};
+use crate::{
+    catalog::Denied,
+    dispatch,
+    operation::{Operation, Outcome},
+    session::{self, Oddities},
+};
+
+/// Cheap to clone: every clone counts into the same totals.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics(Arc<Totals>);
+
+#[derive(Debug)]
+struct Totals {
+    kinds: Kinds,
+    latencies: Latencies,
+    handshakes: By,
+    rejects: By,
+    takeovers: Counter,
+    odd_frames: By,
+    class_reads: By,
+    secret_reads: By,
+    failures: Family<Failure, Counter>,
+}
+
+/// Counts by one label with few values.
+type By = Family<[(&'static str, &'static str); 1], Counter>;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Failure {
+    kind: Arc<str>,
+    reason: &'static str,
+}
+
+/// A caller that waits for a driver to come, for as long as this lives.
+#[derive(Debug)]
+#[must_use = "dropped, it counts as not waiting any more"]
+pub struct Waiting(Arc<Kind>);
+
+const READS: [&str; 6] = ["ok", "bad_name", "missing", "foreign", "unreferenced", "ambiguous"];
+const REJECTS: [&str; 8] = [
+    "unspecified",
+    "protocol",
+    "duplicate",
+    "denied",
+    "draining",
+    "busy",
+    "invalid",
+    "no_registration",
+];
+
+impl Default for Totals {
+    fn default() -> Self {
+        let sorts = odd_sorts(Oddities::default()).map(|(sort, _)| sort);
+        Self {
+            kinds: Kinds::default(),
+            latencies: Latencies::default(),
+            handshakes: from_zero("protocol", ["legacy", "native"]),
+            rejects: from_zero("reason", REJECTS),
+            takeovers: Counter::default(),
+            odd_frames: from_zero("sort", sorts),
+            class_reads: from_zero("result", READS),
+            secret_reads: from_zero("result", READS),
+            failures: Family::default(),
+        }
+    }
+}
+
+impl Metrics {
+    /// An operation that a session had is over. Called once for each.
+    pub fn operation_ended(&self, operation: &Operation, outcome: &Outcome) {
+        let request = &operation.request;
+        let ended = kinds::Ended::of(outcome, operation.delivery());
+        self.0.kinds.with(&request.key.kind, |kind| kind.count(request.verb, ended));
+        if let Outcome::Answered(_) = outcome {
+            self.0.latencies.observe(operation);
+        }
+    }
+
+    /// A caller got no answer. `kind` is believed only where the error shows that it exists.
+    pub fn request_failed(&self, kind: &str, error: &dispatch::Error) {
+        let (reason, known) = reason_of(error);
+        let kind = if known { self.kind(kind).name() } else { "".into() };
+        self.0.failures.get_or_create(&Failure { kind, reason }).inc();
+    }
+
+    /// A caller waits for a driver to come, until the value is dropped.
+    pub fn waits_for_driver(&self, kind: &str) -> Waiting {
+        let kind = self.kind(kind);
+        kind.waiting.fetch_add(1, Ordering::Relaxed);
+        Waiting(kind)
+    }
+
+    pub fn driver_registered(&self, info: &session::Info) {
+        let protocol = if info.protocol > 0 { "native" } else { "legacy" };
+        count(&self.0.handshakes, "protocol", protocol, 1);
+    }
+
+    pub fn driver_rejected(&self, reason: Reason) {
+        let reason = match reason {
+            Reason::Unspecified => "unspecified",
+            Reason::Protocol => "protocol",
+            Reason::Duplicate => "duplicate",
+            Reason::Denied => "denied",
+            Reason::Draining => "draining",
+            Reason::Busy => "busy",
+            Reason::Invalid => "invalid",
+        };
+        count(&self.0.rejects, "reason", reason, 1);
+    }
+
+    /// A stream was ended since no registration came on it.
+    pub fn driver_said_nothing(&self) {
+        count(&self.0.rejects, "reason", "no_registration", 1);
+    }
+
+    /// A driver that came took the place of so many sessions, whether it was let in or not.
+    pub fn took_over(&self, sessions: u32) {
+        self.0.takeovers.inc_by(sessions.into());
+    }
+
+    /// A session's frames that made no sense grew in number.
+    pub fn odd_frames(&self, before: Oddities, now: Oddities) {
+        for ((sort, now), (_, before)) in odd_sorts(now).into_iter().zip(odd_sorts(before)) {
+            count(&self.0.odd_frames, "sort", sort, now.saturating_sub(before));
+        }
+    }
+
+    pub fn class_read<T>(&self, result: &Result<T, Denied>) {
+        count(&self.0.class_reads, "result", result_of(result), 1);
+    }
+
+    pub fn secret_read<T>(&self, result: &Result<T, Denied>) {
+        count(&self.0.secret_reads, "result", result_of(result), 1);
+    }
+
+    fn kind(&self, name: &str) -> Arc<Kind> {
+        self.0.kinds.with(name, Arc::clone)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// With every value there from the start, so that the first event is an increase.
+fn from_zero<const N: usize>(label: &'static str, values: [&'static str; N]) -> By {
+    let family = By::default();
+    for value in values {
+        count(&family, label, value, 0);
+    }
+    family
+}
+
+fn count(family: &By, label: &'static str, value: &'static str, by: u64) {
+    family.get_or_create(&[(label, value)]).inc_by(by);
+}
+
+fn odd_sorts(oddities: Oddities) -> [(&'static str, u64); 5] {
+    let Oddities { unknown_id, wrong_verb, empty, unexpected, forgotten } = oddities;
+    [
+        ("unknown_id", unknown_id),
+        ("wrong_verb", wrong_verb),
+        ("empty", empty),
+        ("unexpected", unexpected),
+        ("forgotten", forgotten),
+    ]
+}
+
+fn result_of<T>(result: &Result<T, Denied>) -> &'static str {
+    match result {
+        Ok(_) => "ok",
+        Err(Denied::BadName(_)) => "bad_name",
+        Err(Denied::Missing(_)) => "missing",
+        Err(Denied::Foreign(_)) => "foreign",
+        Err(Denied::Unreferenced(_)) => "unreferenced",
+        Err(Denied::Ambiguous(_)) => "ambiguous",
+    }
+}
+
+/// A label for an error, and whether the request was for a class that exists.
+fn reason_of(error: &dispatch::Error) -> (&'static str, bool) {
+    use dispatch::Error;
+    match error {
+        Error::Invalid { .. } => ("invalid", false),
+        Error::NoClass(_) => ("no_class", false),
+        Error::Stopping => ("stopping", false),
+        Error::NoDriver { .. } => ("no_driver", true),
+        Error::NoneReady { .. } => ("none_ready", true),
+        Error::Unsupported { .. } => ("unsupported", true),
+        Error::ProviderIdRequired { .. } => ("provider_id_required", true),
+        Error::Conflict(_) => ("conflict", true),
+        Error::Busy(..) => ("busy", true),
+        Error::Settling => ("settling", true),
+        Error::Away { .. } => ("away", true),
+        Error::Lost(_) => ("lost", true),
+        Error::Deadline(_) => ("deadline", true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn odd_frames_add_up_over_sessions() {
+        let metrics = Metrics::default();
+        let none = Oddities::default();
+        let first = Oddities { empty: 2, ..none };
+        metrics.odd_frames(none, first);
+        metrics.odd_frames(first, Oddities { empty: 3, ..none });
+        metrics.odd_frames(none, Oddities { empty: 4, ..none });
+        assert_eq!(metrics.0.odd_frames.get_or_create(&[("sort", "empty")]).get(), 7);
+    }
+
+    #[test]
+    fn a_kind_that_only_a_caller_speaks_of_is_no_label() {
+        let metrics = Metrics::default();
+        let error = dispatch::Error::Invalid { field: "class", problem: "is missing".to_owned() };
+        metrics.request_failed("made-up", &error);
+        assert!(metrics.0.kinds.all().is_empty());
+    }
+
+    #[test]
+    fn who_waits_for_a_driver_is_counted_until_it_stops() {
+        let metrics = Metrics::default();
+        let waiting = [metrics.waits_for_driver("K"), metrics.waits_for_driver("K")];
+        assert_eq!(metrics.kind("K").waiting.load(Ordering::Relaxed), 2);
+        drop(waiting);
+        assert_eq!(metrics.kind("K").waiting.load(Ordering::Relaxed), 0);
+    }
+}
