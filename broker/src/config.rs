@@ -3,18 +3,22 @@
 //! Every setting of `serve` can come from a flag, a `BROKER_…` variable or the YAML file that
 //! `--config` names, in that order.
 
+mod values;
+
 use std::{
     fs,
     net::SocketAddr,
     path::{Path, PathBuf},
-    str::FromStr,
     time::Duration,
 };
 
 use anyhow::{Context as _, anyhow, bail};
 use serde::Deserialize;
 
+pub use self::values::CatalogSource;
+use self::values::{KindPolicy, Span};
 use crate::{
+    audit::{self, Rotation},
     children::DriverCommand,
     grpc::Admission,
     registry::{Policy, Seating},
@@ -25,6 +29,8 @@ use crate::{
 /// More often would be noise, not news.
 const SHORTEST_PING: Duration = Duration::from_millis(10);
 const LONGEST_QUEUE: usize = 1_000_000;
+const SMALLEST_AUDIT: u64 = 1 << 20;
+const MOST_AUDITS: u32 = 1_000;
 
 /// The settings of `serve`, as they were given.
 #[derive(Debug, Default, clap::Args, Deserialize)]
@@ -101,6 +107,18 @@ pub struct Options {
     /// How it is logged [default: text]
     #[arg(long, env = "BROKER_LOG_FORMAT", value_name = "FORMAT")]
     log_format: Option<LogFormat>,
+
+    /// Write who did what, a JSON line each, to this file, or - for stdout [default: nowhere]
+    #[arg(long, env = "BROKER_AUDIT", value_name = "FILE")]
+    audit: Option<PathBuf>,
+
+    /// Put the file aside before it gets larger [default: 100MiB]
+    #[arg(long, env = "BROKER_AUDIT_MAX_SIZE", value_name = "SIZE")]
+    audit_max_size: Option<audit::Size>,
+
+    /// How many files that were put aside are kept [default: 5]
+    #[arg(long, env = "BROKER_AUDIT_KEEP", value_name = "NUMBER")]
+    audit_keep: Option<u32>,
 }
 
 /// The settings of `serve`, checked.
@@ -115,6 +133,9 @@ pub struct Config {
     pub grace: Duration,
     pub log: String,
     pub log_format: LogFormat,
+    pub audit: Option<audit::Target>,
+    /// Where it came from, to be read again.
+    pub file: Option<PathBuf>,
 }
 
 impl Options {
@@ -164,6 +185,8 @@ impl Options {
             grace: span(options.grace, Duration::from_secs(30)),
             log: options.log.unwrap_or_else(|| "info".to_owned()),
             log_format: options.log_format.unwrap_or_default(),
+            audit: audit_target(options.audit, options.audit_max_size, options.audit_keep)?,
+            file: options.config,
         };
         for (flag, address) in [("--listen", config.listen), ("--admin", config.admin)] {
             if !address.ip().is_loopback() && !options.insecure.unwrap_or(false) {
@@ -197,12 +220,40 @@ impl Options {
             insecure: self.insecure.or(other.insecure),
             log: self.log.or(other.log),
             log_format: self.log_format.or(other.log_format),
+            audit: self.audit.or(other.audit),
+            audit_max_size: self.audit_max_size.or(other.audit_max_size),
+            audit_keep: self.audit_keep.or(other.audit_keep),
         }
     }
 }
 
+fn audit_target(
+    file: Option<PathBuf>,
+    max_size: Option<audit::Size>,
+    keep: Option<u32>,
+) -> anyhow::Result<Option<audit::Target>> {
+    let default = Rotation::default();
+    let max_size = max_size.map_or(default.max_size, |size| size.0);
+    if max_size < SMALLEST_AUDIT {
+        bail!("--audit-max-size must be at least {}MiB", SMALLEST_AUDIT >> 20);
+    }
+    let keep = keep.unwrap_or(default.keep);
+    if keep > MOST_AUDITS {
+        bail!("--audit-keep must be at most {MOST_AUDITS}");
+    }
+    Ok(file.map(|file| match file.as_os_str() {
+        name if name == "-" => audit::Target::Stdout,
+        _ => audit::Target::File(file, Rotation { max_size, keep }),
+    }))
+}
+
 fn first<T>(ours: Vec<T>, theirs: Vec<T>) -> Vec<T> {
     if ours.is_empty() { theirs } else { ours }
+}
+
+/// The log filter that the file has now, if it has one.
+pub fn log_filter(path: &Path) -> anyhow::Result<Option<String>> {
+    read_file(path).map(|options| options.log)
 }
 
 fn read_file(path: &Path) -> anyhow::Result<Options> {
@@ -211,78 +262,4 @@ fn read_file(path: &Path) -> anyhow::Result<Options> {
     let options = serde_saphyr::options! { with_snippet: false };
     serde_saphyr::from_str_with_options(&text, options)
         .map_err(|error| anyhow!("in the configuration {}: {error}", path.display()))
-}
-
-/// Where machine classes and secrets come from.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub enum CatalogSource {
-    Directory(PathBuf),
-}
-
-impl FromStr for CatalogSource {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once(':') {
-            Some(("dir", path)) if !path.is_empty() => Ok(Self::Directory(path.into())),
-            _ => Err(format!("{text:?} is not a catalog: write dir:PATH")),
-        }
-    }
-}
-
-impl TryFrom<String> for CatalogSource {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-/// The policy of one kind, as `KIND=POLICY`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(try_from = "String")]
-struct KindPolicy {
-    kind: String,
-    policy: Policy,
-}
-
-impl FromStr for KindPolicy {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (kind, policy) = text.split_once('=').ok_or("write KIND=share|standby|exclusive")?;
-        let policy = <Policy as clap::ValueEnum>::from_str(policy, true)
-            .map_err(|_| format!("{policy:?} is not share, standby or exclusive"))?;
-        Ok(Self { kind: kind.to_owned(), policy })
-    }
-}
-
-impl TryFrom<String> for KindPolicy {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-/// A time with its unit, such as `500ms` or `2m`.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(try_from = "String")]
-struct Span(Duration);
-
-impl FromStr for Span {
-    type Err = humantime::DurationError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        humantime::parse_duration(text).map(Self)
-    }
-}
-
-impl TryFrom<String> for Span {
-    type Error = humantime::DurationError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
 }

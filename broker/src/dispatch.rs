@@ -4,6 +4,7 @@
 //! a caller that goes away leaves nothing half done. A caller that joined another's operation needs no
 //! help from it: whoever still waits when an operation comes back unsent starts it anew.
 
+mod account;
 mod error;
 mod resolve;
 
@@ -16,12 +17,15 @@ use std::{
 };
 
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tracing::{Instrument as _, field};
 
+use self::account::Account;
 pub use self::{
     error::{Error, Sighting},
     resolve::Ask,
 };
 use crate::{
+    audit::Audit,
     catalog::Catalog,
     driver::Verb,
     metrics::Metrics,
@@ -47,6 +51,7 @@ pub struct Dispatcher {
     stopping: Arc<AtomicBool>,
     settle: Duration,
     metrics: Metrics,
+    audit: Audit,
 }
 
 impl Dispatcher {
@@ -58,7 +63,14 @@ impl Dispatcher {
         settle: Duration,
         metrics: Metrics,
     ) -> Self {
-        Self { registry, ledger, catalog, stopping: Arc::default(), settle, metrics }
+        let (stopping, audit) = (Arc::default(), Audit::default());
+        Self { registry, ledger, catalog, stopping, settle, metrics, audit }
+    }
+
+    /// With a line in this audit log for every request that comes to its end.
+    pub fn audited(self, audit: Audit) -> Self {
+        self.ledger.audited(audit.clone());
+        Self { audit, ..self }
     }
 
     pub fn ledger(&self) -> &Ledger {
@@ -72,26 +84,44 @@ impl Dispatcher {
 
     /// Executes what a caller asks, within its `timeout` or the verb's default.
     pub async fn execute(&self, ask: Ask, timeout: Option<Duration>) -> Result<Answered, Error> {
-        let result = self.pursue(&ask, timeout).await;
-        result.inspect_err(|error| self.metrics.request_failed(&ask.class.kind, error))
-    }
-
-    async fn pursue(&self, ask: &Ask, timeout: Option<Duration>) -> Result<Answered, Error> {
         let timeout = timeout.unwrap_or_else(|| default_timeout(ask.verb)).min(LONGEST);
         let deadline = Instant::now() + timeout;
-        let mut attempts = 0;
+        let span = tracing::debug_span!(
+            "operation",
+            id = field::Empty,
+            verb = ask.verb.as_str(),
+            class = field::Empty,
+            machine = field::Empty,
+            driver = field::Empty
+        );
+        let mut account = Account::open(self.audit.clone(), ask);
+        let result = self.run(&mut account, deadline).instrument(span.clone()).await;
+        if let Err(error) = &result {
+            self.metrics.request_failed(&account.ask.class.kind, error);
+        }
+        span.in_scope(|| account.close(result.as_ref()));
+        result
+    }
+
+    /// Writes down that a request was turned away before it was looked at.
+    pub fn refused(&self, ask: Ask, error: Error) -> Error {
+        Account::open(self.audit.clone(), ask).close(Err(&error));
+        error
+    }
+
+    async fn run(&self, account: &mut Account, deadline: Instant) -> Result<Answered, Error> {
         loop {
-            match self.attempt(ask, deadline, attempts + 1).await {
+            match self.attempt(account, deadline).await {
                 Attempt::Done(result) => return result,
-                Attempt::Again(error) if attempts < ATTEMPTS => {
+                Attempt::Again(error) if account.attempt <= ATTEMPTS => {
                     tracing::debug!(%error, "nothing was sent, trying again");
-                    attempts += 1;
+                    account.attempt += 1;
                     // Lets whoever is about to leave do so.
                     tokio::task::yield_now().await;
                 }
                 Attempt::Again(error) => return Err(error),
-                Attempt::NoDriver(error) if ask.wait_for_driver => {
-                    let _waiting = self.metrics.waits_for_driver(&ask.class.kind);
+                Attempt::NoDriver(error) if account.ask.wait_for_driver => {
+                    let _waiting = self.metrics.waits_for_driver(&account.ask.class.kind);
                     self.wait_for_change(deadline).await.map_err(|()| error)?;
                 }
                 Attempt::NoDriver(error) => return Err(error),
@@ -101,8 +131,8 @@ impl Dispatcher {
         }
     }
 
-    async fn attempt(&self, ask: &Ask, deadline: Instant, attempt: u32) -> Attempt {
-        let waiter = match self.start(ask, deadline, attempt) {
+    async fn attempt(&self, account: &mut Account, deadline: Instant) -> Attempt {
+        let waiter = match self.start(account, deadline) {
             Ok(Started::Waiting(waiter)) => waiter,
             Ok(Started::TooEarly(until)) => return Attempt::TooEarly(until),
             Ok(Started::Remembered(answer)) => {
@@ -132,12 +162,13 @@ impl Dispatcher {
     }
 
     /// Starts the operation, or joins the one that runs. Synchronous from end to end.
-    fn start(&self, ask: &Ask, deadline: Instant, attempt: u32) -> Result<Started, Error> {
+    fn start(&self, account: &mut Account, deadline: Instant) -> Result<Started, Error> {
+        account.operation = None;
         if self.stopping.load(Ordering::Acquire) {
             return Err(Error::Stopping);
         }
-        let request = ask.resolve(&*self.catalog, &self.registry)?;
-        let request = Request { attempt, ..request };
+        let request = account.ask.resolve(&*self.catalog, &self.registry)?;
+        let request = Request { attempt: account.attempt, ..request };
         if request.verb.is_mutation()
             && let Some(since) = self.registry.settling_since(&request.key)
             && Instant::now() < since + self.settle
@@ -147,12 +178,16 @@ impl Dispatcher {
         let operation = if request.verb.is_mutation() {
             match self.ledger.claim(request, deadline).map_err(Error::Conflict)? {
                 Claim::Start(operation) => operation,
-                Claim::Join(operation) => return Ok(Started::Waiting(operation.wait())),
+                Claim::Join(operation) => {
+                    account.meets(&operation);
+                    return Ok(Started::Waiting(operation.wait()));
+                }
                 Claim::Remembered(answer) => return Ok(Started::Remembered(answer)),
             }
         } else {
             self.ledger.open(request, deadline)
         };
+        account.meets(&operation);
         let waiter = operation.wait();
         // From here on the ticket settles the operation on every way out.
         let ticket = Ticket::new(operation);

@@ -24,7 +24,11 @@ pub use self::{
     drivers::{Admission, Drivers},
     historic::answer_to_historic_names,
 };
-use crate::{auth::Auth, dispatch::Dispatcher};
+use crate::{
+    audit::{Audit, Caller, Event, Outcome, Record},
+    auth::Auth,
+    dispatch::Dispatcher,
+};
 
 /// The largest frame of a driver that is read: those of 2018 send a list in one piece.
 pub const MAX_FRAME: usize = 16 * 1024 * 1024;
@@ -32,14 +36,27 @@ pub const MAX_FRAME: usize = 16 * 1024 * 1024;
 pub const MAX_MESSAGE: usize = 4 * 1024 * 1024;
 
 /// Lets in who [`Auth`] lets in, whatever the service.
-pub fn authenticated(auth: Auth) -> impl Interceptor + Clone {
+pub fn authenticated(auth: Auth, audit: Audit) -> impl Interceptor + Clone {
     move |request: Request<()>| {
         let bearer = request.metadata().get("authorization").map(|value| value.as_bytes());
         match auth.check(bearer) {
             Ok(()) => Ok(request),
-            Err(denied) => Err(Status::unauthenticated(denied.to_string())),
+            Err(denied) => {
+                audit.write(|| {
+                    Record::new(Event::CallerDenied, Outcome::Denied)
+                        .by(caller(&request))
+                        .saying(&denied.to_string())
+                });
+                Err(Status::unauthenticated(denied.to_string()))
+            }
         }
     }
+}
+
+/// Who sent this, as the audit log names them.
+fn caller<T>(request: &Request<T>) -> Caller {
+    let peer = request.extensions().get::<Peer>();
+    peer.map_or("unknown", |peer| &*peer.address).into()
 }
 
 /// All services, with health and reflection.
@@ -57,6 +74,7 @@ pub async fn routes(
         started_at: SystemTime::now(),
         closing: drivers.closing.clone(),
         boards: registry::Boards::default(),
+        audit: drivers.audit.clone(),
     });
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(broker_proto::DESCRIPTORS)

@@ -10,6 +10,7 @@
 //! - [`dispatch`]: an operation in, its answer out.
 //! - [`catalog`]: machine classes and secrets, for dispatch and for drivers that ask.
 //! - [`auth`]: who is calling.
+//! - [`audit`]: who did what, one line each.
 //! - [`grpc`]: the doors of drivers, controllers and operators.
 //! - [`metrics`]: what is counted, for Prometheus.
 //! - [`web`]: the admin port.
@@ -17,6 +18,7 @@
 //! - [`server`]: starts every task and knows in which order they stop.
 //! - [`commands`], [`config`], [`telemetry`]: flags, environment, logs.
 
+pub mod audit;
 pub mod auth;
 pub mod catalog;
 pub mod children;

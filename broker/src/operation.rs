@@ -47,6 +47,17 @@ pub enum Delivery {
     Answered,
 }
 
+impl Delivery {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Delivery::NotSent => "NOT_SENT",
+            Delivery::Sent => "SENT",
+            Delivery::Accepted => "ACCEPTED",
+            Delivery::Answered => "ANSWERED",
+        }
+    }
+}
+
 /// How an operation ended.
 #[derive(Clone, Debug)]
 pub enum Outcome {
@@ -191,10 +202,11 @@ impl Operation {
         self.ledger.close(self, &outcome);
         *self.outcome.lock().expect("no panic while locked") = Some(outcome.clone());
         self.settled.notify_waiters();
-        if let Outcome::Answered(answer) = outcome
-            && !self.is_wanted()
-        {
-            self.ledger.keep(self, &answer);
+        if !self.is_wanted() {
+            self.ledger.unheard(self, &outcome);
+            if let Outcome::Answered(answer) = outcome {
+                self.ledger.keep(self, &answer);
+            }
         }
     }
 

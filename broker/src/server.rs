@@ -17,8 +17,9 @@ use tonic::{service::InterceptorLayer, transport::Server};
 use tower::util::MapRequestLayer;
 
 use self::listen::Listeners;
-pub use self::stop::signal;
+pub use self::stop::{hangups, signal};
 use crate::{
+    audit::Audit,
     auth::Auth,
     catalog::{Catalog, Denied, Scope},
     children::{self, DriverCommand, Tokens},
@@ -72,6 +73,7 @@ impl Broker {
             metrics: metrics.clone(),
             sessions: TaskTracker::new(),
             closing: CancellationToken::new(),
+            audit: Audit::default(),
         };
         let dispatcher = Dispatcher::new(
             registry.clone(),
@@ -91,6 +93,13 @@ impl Broker {
             tasks: TaskTracker::new(),
             stopped: CancellationToken::new(),
         }
+    }
+
+    /// With a line in this audit log for all that is done.
+    pub fn audited(mut self, audit: Audit) -> Self {
+        self.dispatcher = self.dispatcher.audited(audit.clone());
+        self.drivers.audit = audit;
+        self
     }
 
     /// For a controller that lives in the same process.
@@ -121,6 +130,8 @@ impl Broker {
             closing.cancelled().await;
             grpc::not_serving(&health).await;
         });
+        let auth = Auth::new(self.tokens.clone());
+        let authenticated = grpc::authenticated(auth, self.drivers.audit.clone());
         self.readiness.set(true);
         Server::builder()
             .http2_keepalive_interval(Some(KEEPALIVE_EVERY))
@@ -129,7 +140,7 @@ impl Broker {
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .layer(MapRequestLayer::new(grpc::answer_to_historic_names))
-            .layer(InterceptorLayer::new(grpc::authenticated(Auth::new(self.tokens.clone()))))
+            .layer(InterceptorLayer::new(authenticated))
             .add_routes(routes)
             .serve_with_incoming_shutdown(incoming, self.stopped.cancelled())
             .await
@@ -222,6 +233,8 @@ pub async fn run(
     }
     broker.stop(plan.grace).await;
     stop::end_of(servers).await;
+    // Whoever was told at the very end is in it, too.
+    broker.drivers.audit.close(stop::LAST_MOMENT).await;
     tracing::info!("stopped");
     Ok(())
 }

@@ -27,6 +27,7 @@ use std::{
 };
 
 use broker::{
+    audit::Audit,
     catalog::{Catalog, Static},
     grpc::{Admission, Connection},
     registry::{Policy, Seating},
@@ -91,7 +92,16 @@ impl TestBroker {
     }
 
     pub fn with(admission: Admission, seating: Seating, catalog: Arc<dyn Catalog>) -> Self {
-        let broker = Broker::new(admission, seating, catalog);
+        Self::serving(Broker::new(admission, seating, catalog))
+    }
+
+    /// Whose audit log is this one.
+    pub fn audited(catalog: Arc<dyn Catalog>, audit: Audit) -> Self {
+        let broker = Broker::new(Admission::default(), Seating::default(), catalog);
+        Self::serving(broker.audited(audit))
+    }
+
+    fn serving(broker: Broker) -> Self {
         let (dial, dialled) = mpsc::unbounded_channel();
         let serve = broker.clone();
         let serving =

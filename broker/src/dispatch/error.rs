@@ -108,6 +108,33 @@ impl Error {
         Error::invalid(field, error)
     }
 
+    /// Its name for programs.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Error::Invalid { .. } => "INVALID",
+            Error::NoClass(_) => "CLASS_NOT_FOUND",
+            Error::NoDriver { .. } => "NO_DRIVER",
+            Error::NoneReady { .. } => "DRIVER_NOT_READY",
+            Error::Unsupported { .. } => "VERB_NOT_IMPLEMENTED",
+            Error::ProviderIdRequired { .. } => "PROVIDER_ID_REQUIRED",
+            Error::Conflict(_) => "MACHINE_BUSY",
+            Error::Busy(..) => "DRIVER_BUSY",
+            Error::Stopping => "BROKER_STOPPING",
+            Error::Settling => "BROKER_SETTLING",
+            Error::Away { .. } => "DRIVER_AWAY",
+            Error::Lost(_) => "DRIVER_LOST",
+            Error::Deadline(_) => "DEADLINE",
+        }
+    }
+
+    /// How far this request got.
+    pub fn delivery(&self) -> Delivery {
+        match self {
+            Error::Busy(seen, _) | Error::Lost(seen) | Error::Deadline(seen) => seen.delivery,
+            _ => Delivery::NotSent,
+        }
+    }
+
     /// Whether a driver that comes, or comes back, would change it.
     pub(super) fn passes_with_a_driver(&self) -> bool {
         matches!(self, Error::NoDriver { .. } | Error::NoneReady { .. } | Error::Away { .. })

@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::Error;
 use crate::{
+    audit::Caller,
     catalog::{Catalog, DEFAULT_NAMESPACE, secret_revision, valid_name},
     driver::{ClassId, DriverKey, Verb},
     operation::Request,
@@ -18,6 +19,8 @@ const MAX_BLOB: usize = 1024 * 1024;
 
 /// A caller's words, not yet checked. `Debug` leaves the user data out.
 pub struct Ask {
+    /// Whose words; `None` for a caller in the same process.
+    pub caller: Option<Caller>,
     pub verb: Verb,
     pub class: v1::ClassRef,
     pub machine: Arc<str>,
@@ -32,6 +35,7 @@ pub struct Ask {
 impl Ask {
     pub fn machine(verb: Verb, request: v1::MachineRequest) -> Self {
         Self {
+            caller: None,
             verb,
             class: request.class.unwrap_or_default(),
             machine: request.machine_name.into(),
@@ -64,6 +68,7 @@ impl Ask {
 
     fn of_class(verb: Verb, class: v1::ClassRef) -> Self {
         Self {
+            caller: None,
             verb,
             class,
             machine: "".into(),
@@ -74,6 +79,10 @@ impl Ask {
             volume_specs: Vec::new(),
             wait_for_driver: false,
         }
+    }
+
+    pub fn by(self, caller: Caller) -> Self {
+        Self { caller: Some(caller), ..self }
     }
 
     pub(super) fn resolve(

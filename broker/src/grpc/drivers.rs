@@ -14,12 +14,13 @@ use tracing::{Instrument as _, field::Empty};
 
 use super::{Peer, status};
 use crate::{
+    audit::{self, Audit, Event, Record},
     catalog::{Catalog, Denied, Scope, SecretName},
     driver::{ClassId, DriverKey},
     metrics::Metrics,
     operation::Ledger,
     registry::Registry,
-    session::{Times, Token},
+    session::{SessionHandle, Times, Token},
 };
 
 /// Frames on their way to the transport. What waits behind them is still NOT_SENT.
@@ -61,6 +62,7 @@ pub struct Drivers {
     pub sessions: TaskTracker,
     /// Cancelled when the broker begins to stop: nobody is let in any more.
     pub closing: CancellationToken,
+    pub audit: Audit,
 }
 
 #[tonic::async_trait]
@@ -93,8 +95,8 @@ impl drivers_server::Drivers for Drivers {
     ) -> Result<Response<v1::MachineClass>, Status> {
         let peer = peer(&request)?;
         let meta = request.into_inner();
-        let (token, keys) = self.asking(meta.session_token, &peer)?;
-        let found = Scope::new(&*self.catalog, &keys).class(&meta.name);
+        let asking = self.asking(meta.session_token, &peer, Event::ClassDenied)?;
+        let found = Scope::new(&*self.catalog, &asking.keys).class(&meta.name);
         self.metrics.class_read(&found);
         match found {
             Ok(class) => Ok(Response::new(v1::MachineClass {
@@ -103,7 +105,9 @@ impl drivers_server::Drivers for Drivers {
                 revision: class.revision,
             })),
             Err(denied) => {
-                let error = refuse(&denied, token, &peer)?;
+                let error = asking.refuse(&denied, &peer, |record| {
+                    self.audit.write(|| record);
+                })?;
                 Ok(Response::new(v1::MachineClass { error, ..Default::default() }))
             }
         }
@@ -115,57 +119,84 @@ impl drivers_server::Drivers for Drivers {
     ) -> Result<Response<v1::Secret>, Status> {
         let peer = peer(&request)?;
         let meta = request.into_inner();
-        let (token, keys) = self.asking(meta.session_token, &peer)?;
-        let scope = Scope::new(&*self.catalog, &keys);
-        let found = match meta.class {
-            Some(class) => scope.secret_of(&class_id(class)).and_then(|secret| {
+        let asking = self.asking(meta.session_token, &peer, Event::SecretDenied)?;
+        let scope = Scope::new(&*self.catalog, &asking.keys);
+        let class = meta.class.map(class_id);
+        let asked = SecretName::new(meta.namespace, meta.secret_name);
+        let found = match &class {
+            Some(class) => scope.secret_of(class).and_then(|secret| {
                 secret.ok_or_else(|| Denied::Missing("the class names no secret".to_owned()))
             }),
-            None => scope.secret(&SecretName {
-                namespace: meta.namespace.as_str().into(),
-                name: meta.secret_name.as_str().into(),
-            }),
+            None => scope.secret(&asked),
         };
         self.metrics.secret_read(&found);
+        let class = class.as_ref().map(audit::Class::from);
         match found {
-            Ok(secret) => Ok(Response::new(v1::Secret {
-                data: secret.to_json(),
-                error: String::new(),
-                revision: secret.revision(),
-            })),
+            Ok(secret) => {
+                self.audit.write(|| Record {
+                    class,
+                    secret: Some(secret.name().to_string()),
+                    ..asking.record(Event::SecretRead, audit::Outcome::Ok, &peer)
+                });
+                Ok(Response::new(v1::Secret {
+                    data: secret.to_json(),
+                    error: String::new(),
+                    revision: secret.revision(),
+                }))
+            }
             Err(denied) => {
-                let error = refuse(&denied, token, &peer)?;
+                let error = asking.refuse(&denied, &peer, |record| {
+                    let secret = class.is_none().then(|| asked.to_string());
+                    self.audit.write(|| Record { class, secret, ..record });
+                })?;
                 Ok(Response::new(v1::Secret { error, ..Default::default() }))
             }
         }
     }
 }
 
+/// A driver that asks for a class or a secret.
+struct Asking {
+    session: SessionHandle,
+    /// Of all its sessions.
+    keys: Vec<DriverKey>,
+    has_token: bool,
+    /// What it is in the audit log if it cannot have it.
+    denial: Event,
+}
+
 impl Drivers {
-    /// What the asking driver registered. The token is there for a native driver.
-    fn asking(
-        &self,
-        token: String,
-        peer: &Peer,
-    ) -> Result<(Option<Token>, Vec<DriverKey>), Status> {
+    fn asking(&self, token: String, peer: &Peer, denial: Event) -> Result<Asking, Status> {
         let token = (!token.is_empty()).then(|| Token::from(token));
         let sessions = self.registry.asking(token.as_ref(), peer.connection);
-        if sessions.is_empty() {
-            return Err(Status::failed_precondition(
-                "no session: register first, and ask on the same connection or with its token",
-            ));
-        }
         let keys = sessions.iter().flat_map(|session| session.info().keys.clone()).collect();
-        Ok((token, keys))
+        let Some(session) = sessions.into_iter().next() else {
+            let why =
+                "no session: register first, and ask on the same connection or with its token";
+            self.audit.write(|| {
+                Record::new(denial, audit::Outcome::Denied).by(&*peer.address).saying(why)
+            });
+            return Err(Status::failed_precondition(why));
+        };
+        Ok(Asking { session, keys, has_token: token.is_some(), denial })
     }
 }
 
-/// A native driver gets a status; a historic one reads the text in the reply.
-fn refuse(denied: &Denied, token: Option<Token>, peer: &Peer) -> Result<String, Status> {
-    tracing::warn!(peer = %peer.address, why = %denied, "class or secret denied");
-    match token {
-        Some(_) => Err(status::of_denied(denied)),
-        None => Ok(denied.public_message()),
+impl Asking {
+    fn record(&self, event: Event, outcome: audit::Outcome, peer: &Peer) -> Record {
+        Record::new(event, outcome).by(&*peer.address).about(self.session.info())
+    }
+
+    /// A native driver gets a status; a historic one reads the text in the reply.
+    fn refuse(
+        &self,
+        denied: &Denied,
+        peer: &Peer,
+        note: impl FnOnce(Record),
+    ) -> Result<String, Status> {
+        tracing::warn!(peer = %peer.address, why = %denied, "class or secret denied");
+        note(self.record(self.denial, audit::Outcome::Denied, peer).saying(&denied.to_string()));
+        if self.has_token { Err(status::of_denied(denied)) } else { Ok(denied.public_message()) }
     }
 }
 

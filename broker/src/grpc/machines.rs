@@ -10,8 +10,9 @@ use broker_proto::v1::{
 use futures::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{status, timeout};
+use super::{caller, status, timeout};
 use crate::{
+    audit::Caller,
     dispatch::{Answered, Ask, Dispatcher, Error},
     driver::Verb,
     operation::{Answer, Payload, duration},
@@ -35,12 +36,20 @@ impl Machines {
         verb: Verb,
         request: Request<MachineRequest>,
     ) -> Result<Response<MachineResponse>, Status> {
-        let timeout = timeout::of(request.metadata())?;
-        let ask = Ask::machine(verb, request.into_inner());
+        let (caller, timeout) = (caller(&request), timeout::of(request.metadata()));
+        let ask = Ask::machine(verb, request.into_inner()).by(caller);
         self.execute(ask, timeout).await.map(machine).map(Response::new)
     }
 
-    async fn execute(&self, ask: Ask, timeout: Option<Duration>) -> Result<Payload, Status> {
+    async fn execute(
+        &self,
+        ask: Ask,
+        timeout: Result<Option<Duration>, Error>,
+    ) -> Result<Payload, Status> {
+        let timeout = match timeout {
+            Ok(timeout) => timeout,
+            Err(error) => return Err(self.dispatcher.refused(ask, error).into()),
+        };
         let Answered { answer, seen } = self.dispatcher.execute(ask, timeout).await?;
         if !answer.code.is_ok() {
             return Err(status::of_answer(&answer, seen.as_ref()));
@@ -50,8 +59,8 @@ impl Machines {
         Ok(payload)
     }
 
-    async fn submitted(&self, request: SubmitRequest) -> SubmitResponse {
-        let outcome = match self.submit_one(request.operation, request.timeout).await {
+    async fn submitted(&self, request: SubmitRequest, caller: Caller) -> SubmitResponse {
+        let outcome = match self.submit_one(request.operation, request.timeout, caller).await {
             Ok(outcome) => outcome,
             Err(status) => Outcome::Error(to_message(status)),
         };
@@ -62,8 +71,9 @@ impl Machines {
         &self,
         operation: Option<Operation>,
         timeout: Option<prost_types::Duration>,
+        caller: Caller,
     ) -> Result<Outcome, Status> {
-        let timeout = timeout.map(positive).transpose()?;
+        let timeout = timeout.map(positive).transpose();
         let (verb, request) = match operation {
             Some(Operation::Create(request)) => (Verb::Create, request),
             Some(Operation::Initialize(request)) => (Verb::Initialize, request),
@@ -71,18 +81,19 @@ impl Machines {
             Some(Operation::GetStatus(request)) => (Verb::GetStatus, request),
             Some(Operation::List(request)) => {
                 return self
-                    .execute(Ask::list(request), timeout)
+                    .execute(Ask::list(request).by(caller), timeout)
                     .await
                     .map(list)
                     .map(Outcome::List);
             }
             Some(Operation::GetVolumeIds(request)) => {
-                let payload = self.execute(Ask::volume_ids(request), timeout).await;
+                let payload = self.execute(Ask::volume_ids(request).by(caller), timeout).await;
                 return payload.map(volume_ids).map(Outcome::VolumeIds);
             }
             None => return Err(invalid("operation", "one must be set").into()),
         };
-        self.execute(Ask::machine(verb, request), timeout).await.map(machine).map(Outcome::Machine)
+        let ask = Ask::machine(verb, request).by(caller);
+        self.execute(ask, timeout).await.map(machine).map(Outcome::Machine)
     }
 }
 
@@ -122,8 +133,8 @@ impl machines_server::Machines for Machines {
         &self,
         request: Request<ListMachinesRequest>,
     ) -> Result<Response<ListMachinesResponse>, Status> {
-        let timeout = timeout::of(request.metadata())?;
-        let ask = Ask::list(request.into_inner());
+        let (caller, timeout) = (caller(&request), timeout::of(request.metadata()));
+        let ask = Ask::list(request.into_inner()).by(caller);
         self.execute(ask, timeout).await.map(list).map(Response::new)
     }
 
@@ -131,8 +142,8 @@ impl machines_server::Machines for Machines {
         &self,
         request: Request<GetVolumeIDsRequest>,
     ) -> Result<Response<GetVolumeIDsResponse>, Status> {
-        let timeout = timeout::of(request.metadata())?;
-        let ask = Ask::volume_ids(request.into_inner());
+        let (caller, timeout) = (caller(&request), timeout::of(request.metadata()));
+        let ask = Ask::volume_ids(request.into_inner()).by(caller);
         self.execute(ask, timeout).await.map(volume_ids).map(Response::new)
     }
 
@@ -142,12 +153,12 @@ impl machines_server::Machines for Machines {
         &self,
         request: Request<Streaming<SubmitRequest>>,
     ) -> Result<Response<Self::SubmitStream>, Status> {
-        let door = self.clone();
+        let (door, caller) = (self.clone(), caller(&request));
         let answers = request
             .into_inner()
             .map(move |request| {
-                let door = door.clone();
-                async move { Ok(door.submitted(request?).await) }
+                let (door, caller) = (door.clone(), caller.clone());
+                async move { Ok(door.submitted(request?, caller).await) }
             })
             .buffer_unordered(SUBMITTED_AT_ONCE);
         Ok(Response::new(Box::pin(answers)))

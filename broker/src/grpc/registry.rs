@@ -13,7 +13,9 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 pub(super) use self::watch::Boards;
+use super::caller;
 use crate::{
+    audit::{Audit, Caller, Event, Outcome, Record},
     catalog::{Catalog, secret_revision},
     operation::Ledger,
     registry::{NotOne, Registry, What},
@@ -42,6 +44,7 @@ pub(super) struct Rooms {
     /// Cancelled when the broker begins to stop.
     pub(super) closing: CancellationToken,
     pub(super) boards: Boards,
+    pub(super) audit: Audit,
 }
 
 impl RegistryDoor {
@@ -64,12 +67,25 @@ impl RegistryDoor {
         })
     }
 
-    fn steer(&self, name: &str, reason: &str) -> Result<(SessionHandle, String), Status> {
-        if reason.len() > MAX_REASON {
-            return Err(Status::invalid_argument(format!("reason: at most {MAX_REASON} bytes")));
-        }
+    fn steer(
+        &self,
+        event: Event,
+        caller: Caller,
+        (name, reason): (&str, &str),
+    ) -> Result<(SessionHandle, String), Status> {
+        let session = if reason.len() > MAX_REASON {
+            Err(Status::invalid_argument(format!("reason: at most {MAX_REASON} bytes")))
+        } else {
+            self.driver(name)
+        };
         let reason = if reason.is_empty() { "no reason was given" } else { reason };
-        Ok((self.driver(name)?, reason.to_owned()))
+        self.0.audit.write(|| match &session {
+            Ok(session) => {
+                Record::new(event, Outcome::Ok).by(caller).about(session.info()).saying(reason)
+            }
+            Err(status) => Record::new(event, Outcome::Refused).by(caller).saying(status.message()),
+        });
+        Ok((session?, reason.to_owned()))
     }
 }
 
@@ -139,8 +155,9 @@ impl registry_server::Registry for RegistryDoor {
         &self,
         request: Request<v1::DrainDriverRequest>,
     ) -> Result<Response<v1::Driver>, Status> {
-        let request = request.into_inner();
-        let (session, reason) = self.steer(&request.driver, &request.reason)?;
+        let (caller, request) = (caller(&request), request.into_inner());
+        let asked = (request.driver.as_str(), request.reason.as_str());
+        let (session, reason) = self.steer(Event::DriverDrained, caller, asked)?;
         let info = session.info();
         tracing::info!(session = %info.id, driver = %info.instance, reason, "drained by an operator");
         self.0.registry.history().note(What::Asked, &reason, Some(info.id), &info.instance);
@@ -152,8 +169,9 @@ impl registry_server::Registry for RegistryDoor {
         &self,
         request: Request<v1::EvictDriverRequest>,
     ) -> Result<Response<v1::Driver>, Status> {
-        let request = request.into_inner();
-        let (session, reason) = self.steer(&request.driver, &request.reason)?;
+        let (caller, request) = (caller(&request), request.into_inner());
+        let asked = (request.driver.as_str(), request.reason.as_str());
+        let (session, reason) = self.steer(Event::DriverEvicted, caller, asked)?;
         let info = session.info();
         tracing::info!(session = %info.id, driver = %info.instance, reason, "evicted by an operator");
         let driver = describe::driver(&self.0, &session);

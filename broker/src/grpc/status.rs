@@ -23,27 +23,25 @@ const MAX_FACT: usize = 512;
 
 impl From<Error> for Status {
     fn from(error: Error) -> Self {
-        let (code, reason, retry) = match &error {
-            Error::Invalid { .. } => (Code::InvalidArgument, "INVALID", None),
-            Error::NoClass(_) => (Code::NotFound, "CLASS_NOT_FOUND", None),
-            Error::NoDriver { .. } => (Code::Unavailable, "NO_DRIVER", Some(LATER)),
-            Error::NoneReady { .. } => (Code::Unavailable, "DRIVER_NOT_READY", Some(LATER)),
-            Error::Unsupported { .. } => (Code::Unimplemented, "VERB_NOT_IMPLEMENTED", None),
-            Error::ProviderIdRequired { .. } => {
-                (Code::FailedPrecondition, "PROVIDER_ID_REQUIRED", None)
-            }
-            Error::Conflict(_) => (Code::Aborted, "MACHINE_BUSY", Some(LATER)),
-            Error::Busy(..) => (Code::ResourceExhausted, "DRIVER_BUSY", Some(SOON)),
-            Error::Stopping => (Code::Unavailable, "BROKER_STOPPING", Some(SOON)),
-            Error::Settling => (Code::Unavailable, "BROKER_SETTLING", Some(SOON)),
-            Error::Away { .. } => (Code::Unavailable, "DRIVER_AWAY", Some(LATER)),
+        let (code, retry) = match &error {
+            Error::Invalid { .. } => (Code::InvalidArgument, None),
+            Error::NoClass(_) => (Code::NotFound, None),
+            Error::NoDriver { .. } => (Code::Unavailable, Some(LATER)),
+            Error::NoneReady { .. } => (Code::Unavailable, Some(LATER)),
+            Error::Unsupported { .. } => (Code::Unimplemented, None),
+            Error::ProviderIdRequired { .. } => (Code::FailedPrecondition, None),
+            Error::Conflict(_) => (Code::Aborted, Some(LATER)),
+            Error::Busy(..) => (Code::ResourceExhausted, Some(SOON)),
+            Error::Stopping => (Code::Unavailable, Some(SOON)),
+            Error::Settling => (Code::Unavailable, Some(SOON)),
+            Error::Away { .. } => (Code::Unavailable, Some(LATER)),
             Error::Lost(seen) if seen.delivery == Delivery::NotSent => {
-                (Code::Unavailable, "DRIVER_LOST", Some(SOON))
+                (Code::Unavailable, Some(SOON))
             }
-            Error::Lost(_) => (Code::Unknown, "DRIVER_LOST", Some(SOON)),
-            Error::Deadline(_) => (Code::DeadlineExceeded, "DEADLINE", Some(SOON)),
+            Error::Lost(_) => (Code::Unknown, Some(SOON)),
+            Error::Deadline(_) => (Code::DeadlineExceeded, Some(SOON)),
         };
-        let mut facts = Facts::new(reason);
+        let mut facts = Facts::new(error.reason());
         match &error {
             Error::Busy(seen, _) | Error::Lost(seen) | Error::Deadline(seen) => facts.seen(seen),
             Error::Away { hold, verb } => {
@@ -112,13 +110,7 @@ impl Facts {
     }
 
     fn delivery(&mut self, delivery: Delivery) {
-        let delivery = match delivery {
-            Delivery::NotSent => "NOT_SENT",
-            Delivery::Sent => "SENT",
-            Delivery::Accepted => "ACCEPTED",
-            Delivery::Answered => "ANSWERED",
-        };
-        self.fact("delivery", delivery);
+        self.fact("delivery", delivery.as_str());
     }
 
     fn instance(&mut self, instance: &Instance) {

@@ -12,7 +12,7 @@
 use std::{
     collections::HashSet,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -26,6 +26,7 @@ use super::{
     Answer, Code, Delivery, Finished, Operation, Outcome, Payload, Request, recent::Recent,
 };
 use crate::{
+    audit::{self, Audit},
     catalog::valid_name,
     driver::{ClassId, DriverKey, Instance, MachineId, OperationId, SessionId, Verb},
     metrics::Metrics,
@@ -59,6 +60,7 @@ struct Books {
     kept: AtomicUsize,
     recent: Recent,
     metrics: Metrics,
+    audit: OnceLock<Audit>,
 }
 
 /// What is known of the work on one machine.
@@ -122,7 +124,37 @@ impl Ledger {
             kept: AtomicUsize::new(0),
             recent: Recent::default(),
             metrics,
+            audit: OnceLock::new(),
         }))
+    }
+
+    /// From now on, ends that nobody hears are written down; all others are by those who do.
+    pub fn audited(&self, audit: Audit) {
+        // There is one audit log in the life of a ledger.
+        drop(self.0.audit.set(audit));
+    }
+
+    pub(super) fn unheard(&self, operation: &Operation, outcome: &Outcome) {
+        let Some(audit) = self.0.audit.get() else { return };
+        if operation.session().is_none() {
+            return;
+        }
+        audit.write(|| {
+            let (end, code, message) = match outcome {
+                Outcome::Answered(answer) if answer.code.is_ok() => (audit::Outcome::Ok, "OK", ""),
+                Outcome::Answered(answer) => {
+                    (audit::Outcome::Failed, answer.code.name(), &*answer.message)
+                }
+                Outcome::Lost => (audit::Outcome::Unknown, "DRIVER_LOST", ""),
+            };
+            audit::Record {
+                code: Some(code),
+                duration: Some(operation.submitted.elapsed()),
+                ..audit::Record::new(audit::Event::OperationUnheard, end)
+            }
+            .on(operation)
+            .saying(message)
+        });
     }
 
     /// Opens an operation that changes nothing: any number of them may run on a machine.

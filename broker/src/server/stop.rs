@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::{
-    signal::unix::{SignalKind, signal as on},
+    signal::unix::{Signal, SignalKind, signal as on},
     task::JoinSet,
     time::{Instant, timeout, timeout_at},
 };
@@ -13,7 +13,7 @@ use super::Broker;
 use crate::{children::leash, session::End};
 
 /// How long those that have nothing left to do may take to go.
-const LAST_MOMENT: Duration = Duration::from_secs(2);
+pub(super) const LAST_MOMENT: Duration = Duration::from_secs(2);
 /// The longest time between two drivers that move.
 const LONGEST_STEP: Duration = Duration::from_millis(100);
 
@@ -77,6 +77,11 @@ pub(super) async fn end_of(mut servers: JoinSet<anyhow::Result<()>>) {
     if timeout(LAST_MOMENT, all).await.is_err() {
         tracing::debug!("a peer keeps its connection open");
     }
+}
+
+/// A SIGHUP each; from now on it does not end the process.
+pub fn hangups() -> anyhow::Result<Signal> {
+    on(SignalKind::hangup()).context("cannot listen for SIGHUP")
 }
 
 /// Returns on SIGTERM or Ctrl-C.

@@ -1,7 +1,10 @@
 //! One driver's stream, from its first frame to its last.
 
 use std::{
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
     time::{Duration, SystemTime},
 };
 
@@ -14,6 +17,7 @@ use tonic::{Code, Status, Streaming};
 
 use super::{Drivers, Peer};
 use crate::{
+    audit::{Event, Outcome, Record, bounded},
     driver::{DriverKey, SessionId},
     registry::{Registration, What},
     session::{
@@ -73,10 +77,11 @@ impl Drivers {
                 let why = "no registration came in time";
                 tracing::info!(peer = %peer.address, why, "driver rejected");
                 self.metrics.driver_said_nothing();
+                self.audit.write(|| rejection_record(&peer).saying(why));
                 return Err(Status::deadline_exceeded(why));
             }
         };
-        let native = is_native(&first);
+        let (native, instance) = (is_native(&first), instance(&first));
         let Admitted { handle, mut session, seats } = match self.admit(first, &peer).await {
             Ok(admitted) => admitted,
             Err(rejection) => {
@@ -85,6 +90,11 @@ impl Drivers {
                     "driver rejected"
                 );
                 self.metrics.driver_rejected(rejection.reason);
+                self.audit.write(|| Record {
+                    driver: instance,
+                    code: Some(rejection.reason.as_str_name()),
+                    ..rejection_record(&peer).saying(&rejection.message)
+                });
                 if native {
                     outbound.send(reject(&rejection)).await.map_err(gone)?;
                 }
@@ -99,6 +109,10 @@ impl Drivers {
             kinds = %kinds(&info.keys), version = info.version, protocol = info.protocol,
             peer = %peer.address, "driver registered"
         );
+        self.audit.write(|| Record {
+            kinds: info.keys.iter().map(ToString::to_string).collect(),
+            ..Record::new(Event::DriverRegistered, Outcome::Ok).by(&*peer.address).about(info)
+        });
         if native {
             outbound.send(self.welcome(info)).await.map_err(gone)?;
         }
@@ -114,6 +128,10 @@ impl Drivers {
         drop(session);
         self.registry.history().note(What::Over, end.to_string(), Some(info.id), &info.instance);
         tracing::info!(%end, "session over");
+        self.audit.write(|| {
+            let record = Record::new(Event::DriverLeft, Outcome::Ok);
+            record.by(&*peer.address).about(info).saying(&end.to_string())
+        });
         farewell(end)
     }
 
@@ -224,6 +242,22 @@ fn control(operation_type: &str, control: Control) -> BrokerSide {
         operation_type: operation_type.to_owned(),
         control: Some(control),
         ..Default::default()
+    }
+}
+
+fn rejection_record(peer: &Peer) -> Record {
+    Record::new(Event::DriverRejected, Outcome::Refused).by(&*peer.address)
+}
+
+/// Who it says it is, which may be wrong.
+fn instance(first: &DriverSide) -> Option<Arc<str>> {
+    match &first.response {
+        Some(Response::Registration(v1::Registration { hello: Some(hello), .. }))
+            if !hello.instance_id.is_empty() =>
+        {
+            Some(bounded(&hello.instance_id).into())
+        }
+        _ => None,
     }
 }
 

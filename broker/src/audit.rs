@@ -1,0 +1,131 @@
+//! Who did what: one JSON line per operation and per administrative act, also for those that were
+//! refused or denied.
+//!
+//! The doors and dispatch [`write`](Audit::write) records; a thread of its own makes lines of them and
+//! puts them where the operator wants them. Whoever writes never waits: when the disk is full or slow
+//! lines are lost, counted, and a line says how many once it works again.
+//!
+//! Nothing secret has a place in a [`Record`]: no user data, no secret, no last known state.
+
+mod file;
+mod record;
+mod target;
+mod writer;
+
+use std::{
+    fmt, io,
+    sync::{
+        Arc, Mutex,
+        atomic::Ordering,
+        mpsc::{SyncSender, TrySendError, sync_channel},
+    },
+    thread,
+    time::Duration,
+};
+
+use tokio::{sync::oneshot, time::timeout};
+
+use self::{
+    file::File,
+    writer::{Counts, Writer},
+};
+pub use self::{
+    record::{Caller, Class, Event, Outcome, Record, bounded},
+    target::{Rotation, Size, Target},
+};
+
+/// How many records may wait for the disk.
+const QUEUE: usize = 16 * 1024;
+
+/// Where records are written. Cheap to clone: every clone is the same audit log; the default is none.
+#[derive(Clone, Default)]
+pub struct Audit(Option<Arc<Shared>>);
+
+struct Shared {
+    /// `None` is the end.
+    records: SyncSender<Option<Box<Record>>>,
+    counts: Arc<Counts>,
+    over: Mutex<Option<oneshot::Receiver<()>>>,
+}
+
+/// What lines are written to.
+trait Sink: Send + 'static {
+    /// Writes whole lines, all or none.
+    fn write(&mut self, lines: &[u8]) -> io::Result<()>;
+}
+
+impl Audit {
+    /// Opens the file, or says why it cannot be written to.
+    pub fn open(target: &Target) -> io::Result<Self> {
+        match target {
+            Target::Stdout => Self::to(io::stdout(), QUEUE),
+            Target::File(path, rotation) => Self::to(File::open(path.clone(), *rotation)?, QUEUE),
+        }
+    }
+
+    fn to(sink: impl Sink, queue: usize) -> io::Result<Self> {
+        let (records, queued) = sync_channel(queue);
+        let (ended, over) = oneshot::channel();
+        let counts = Arc::new(Counts::default());
+        let writer = Writer::new(sink, Arc::clone(&counts));
+        // A thread and not a task: a disk that hangs must not keep the runtime from ending. It is
+        // waited for in `close`.
+        thread::Builder::new().name("audit".to_owned()).spawn(move || {
+            writer.run(&queued);
+            // Nobody waits for it after a stop that was not in order.
+            ended.send(()).ok();
+        })?;
+        Ok(Self(Some(Arc::new(Shared { records, counts, over: Mutex::new(Some(over)) }))))
+    }
+
+    /// Whether there is one: if not, no record needs to be made.
+    pub fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Hands a record over, without ever waiting. Made only if there is an audit log.
+    pub fn write(&self, record: impl FnOnce() -> Record) {
+        let Some(shared) = &self.0 else { return };
+        if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) =
+            shared.records.try_send(Some(Box::new(record())))
+        {
+            shared.counts.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How many lines were lost since the start.
+    pub fn lost(&self) -> u64 {
+        self.0.as_ref().map_or(0, |shared| shared.counts.lost())
+    }
+
+    /// Writes what is still queued, for at most `patience`. What comes later is lost.
+    pub async fn close(&self, patience: Duration) {
+        let Some(shared) = &self.0 else { return };
+        shared.counts.closing.store(true, Ordering::Release);
+        // A full queue is not empty: the writer looks at the flag when it is.
+        shared.records.try_send(None).ok();
+        let over = shared.over.lock().expect("no panic while locked").take();
+        if let Some(over) = over
+            && timeout(patience, over).await.is_err()
+        {
+            tracing::error!("the audit log could not be written to its end in time");
+        }
+    }
+}
+
+impl fmt::Debug for Audit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Audit").field(&self.is_on()).finish()
+    }
+}
+
+impl Sink for io::Stdout {
+    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        let mut stdout = self.lock();
+        io::Write::write_all(&mut stdout, lines)?;
+        io::Write::flush(&mut stdout)
+    }
+}
+
+#[cfg(test)]
+mod tests;

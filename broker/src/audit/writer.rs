@@ -1,0 +1,112 @@
+//! The thread that makes lines of records.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc::{Receiver, RecvTimeoutError},
+    },
+    time::{Duration, Instant},
+};
+
+use super::{Event, Outcome, Record, Sink};
+
+/// How much is written at once, roughly.
+const BATCH: usize = 64 * 1024;
+/// How often it is looked whether lines that were lost can be owned up to, without new ones.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+const SAY_AGAIN: Duration = Duration::from_secs(60);
+
+/// What the world and the thread tell each other besides the records.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    /// Records that found the queue full.
+    pub(super) dropped: AtomicU64,
+    /// Lines that could not be written.
+    unwritten: AtomicU64,
+    pub(super) closing: AtomicBool,
+}
+
+impl Counts {
+    pub(super) fn lost(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed) + self.unwritten.load(Ordering::Relaxed)
+    }
+}
+
+pub(super) struct Writer<S> {
+    sink: S,
+    counts: Arc<Counts>,
+    /// How many lost lines a line has owned up to.
+    owned_up: u64,
+    /// How many of them the log knows of, and since when.
+    said: (u64, Option<Instant>),
+    error: Option<io::Error>,
+}
+
+impl<S: Sink> Writer<S> {
+    pub(super) fn new(sink: S, counts: Arc<Counts>) -> Self {
+        Self { sink, counts, owned_up: 0, said: (0, None), error: None }
+    }
+
+    /// Writes until it is told to close and nothing is left.
+    pub(super) fn run(mut self, records: &Receiver<Option<Box<Record>>>) {
+        let mut lines = Vec::with_capacity(2 * BATCH);
+        loop {
+            let first = match records.recv_timeout(LOOK_AGAIN) {
+                Ok(first) => first,
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            let mut batch = first.into_iter().chain(records.try_iter().flatten());
+            let mut count = 0;
+            lines.clear();
+            while lines.len() < BATCH
+                && let Some(record) = batch.next()
+            {
+                record.write_to(&mut lines);
+                count += 1;
+            }
+            self.write(&lines, count);
+            if count == 0 && self.counts.closing.load(Ordering::Acquire) {
+                return;
+            }
+        }
+    }
+
+    fn write(&mut self, lines: &[u8], count: u64) {
+        let lost = self.counts.lost();
+        let result = if lost > self.owned_up {
+            let mut all = Vec::with_capacity(lines.len() + 128);
+            let missing = Some(lost - self.owned_up);
+            let line = Record { lines: missing, ..Record::new(Event::LinesLost, Outcome::Failed) };
+            line.write_to(&mut all);
+            all.extend_from_slice(lines);
+            self.sink.write(&all)
+        } else if lines.is_empty() {
+            return;
+        } else {
+            self.sink.write(lines)
+        };
+        match result {
+            Ok(()) => self.owned_up = lost,
+            Err(error) => {
+                self.counts.unwritten.fetch_add(count, Ordering::Relaxed);
+                self.error = Some(error);
+            }
+        }
+        self.say();
+    }
+
+    /// Tells the log how many lines were lost, not too often.
+    fn say(&mut self) {
+        let lost = self.counts.lost();
+        let (said, at) = self.said;
+        if lost > said && at.is_none_or(|at| at.elapsed() >= SAY_AGAIN) {
+            let error = self.error.take().map(|error| error.to_string());
+            let why = error.as_deref().unwrap_or("they came faster than they could be written");
+            tracing::error!(lines = lost - said, in_all = lost, why, "audit lines are lost");
+            self.said = (lost, Some(Instant::now()));
+        }
+    }
+}

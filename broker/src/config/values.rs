@@ -1,0 +1,81 @@
+//! Values as they are written in flags and files.
+
+use std::{path::PathBuf, str::FromStr, time::Duration};
+
+use serde::Deserialize;
+
+use crate::registry::Policy;
+
+/// Where machine classes and secrets come from.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum CatalogSource {
+    Directory(PathBuf),
+}
+
+impl FromStr for CatalogSource {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            Some(("dir", path)) if !path.is_empty() => Ok(Self::Directory(path.into())),
+            _ => Err(format!("{text:?} is not a catalog: write dir:PATH")),
+        }
+    }
+}
+
+impl TryFrom<String> for CatalogSource {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+/// The policy of one kind, as `KIND=POLICY`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub(super) struct KindPolicy {
+    pub(super) kind: String,
+    pub(super) policy: Policy,
+}
+
+impl FromStr for KindPolicy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (kind, policy) = text.split_once('=').ok_or("write KIND=share|standby|exclusive")?;
+        let policy = <Policy as clap::ValueEnum>::from_str(policy, true)
+            .map_err(|_| format!("{policy:?} is not share, standby or exclusive"))?;
+        Ok(Self { kind: kind.to_owned(), policy })
+    }
+}
+
+impl TryFrom<String> for KindPolicy {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+/// A time with its unit, such as `500ms` or `2m`.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub(super) struct Span(pub(super) Duration);
+
+impl FromStr for Span {
+    type Err = humantime::DurationError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        humantime::parse_duration(text).map(Self)
+    }
+}
+
+impl TryFrom<String> for Span {
+    type Error = humantime::DurationError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}

@@ -1,0 +1,114 @@
+//! An ask on its way, and the line in the audit log that it ends with, however it ends.
+
+use std::{mem, sync::Arc};
+
+use tokio::time::Instant;
+use tracing::{Span, field::display};
+
+use super::{Answered, Ask, Error};
+use crate::{
+    audit::{Audit, Class, Event, Outcome, Record, bounded},
+    operation::{Delivery, Operation},
+};
+
+/// Dropped without its end it says that the caller left.
+pub(super) struct Account {
+    audit: Audit,
+    pub(super) ask: Ask,
+    began: Instant,
+    /// Counted from 1.
+    pub(super) attempt: u32,
+    /// What the latest attempt started or joined.
+    pub(super) operation: Option<Arc<Operation>>,
+    is_closed: bool,
+}
+
+impl Account {
+    pub(super) fn open(audit: Audit, ask: Ask) -> Self {
+        let began = Instant::now();
+        Self { audit, ask, began, attempt: 1, operation: None, is_closed: false }
+    }
+
+    /// The attempt has become this operation.
+    pub(super) fn meets(&mut self, operation: &Arc<Operation>) {
+        Span::current()
+            .record("id", display(operation.id))
+            .record("class", display(&operation.request.class.id))
+            .record("machine", &*operation.request.machine);
+        self.operation = Some(Arc::clone(operation));
+    }
+
+    pub(super) fn close(mut self, result: Result<&Answered, &Error>) {
+        self.is_closed = true;
+        if let Some(session) = self.operation.as_ref().and_then(|operation| operation.session()) {
+            Span::current().record("driver", display(&session.info().instance));
+        }
+        let (outcome, code, delivery) = match result {
+            Ok(Answered { answer, .. }) if answer.code.is_ok() => {
+                (Outcome::Ok, answer.code.name(), Delivery::Answered)
+            }
+            Ok(Answered { answer, .. }) => {
+                (Outcome::Failed, answer.code.name(), Delivery::Answered)
+            }
+            Err(error) if error.delivery() == Delivery::NotSent => {
+                (Outcome::Refused, error.reason(), Delivery::NotSent)
+            }
+            Err(error) => (Outcome::Unknown, error.reason(), error.delivery()),
+        };
+        tracing::debug!(code, delivery = delivery.as_str(), "operation over");
+        self.write(outcome, code, Some(delivery), |record| match result {
+            Ok(Answered { answer, .. }) => record.saying(&answer.message),
+            Err(error) => record.saying(&error.to_string()),
+        });
+    }
+
+    fn write(
+        &mut self,
+        outcome: Outcome,
+        code: &'static str,
+        delivery: Option<Delivery>,
+        finish: impl FnOnce(Record) -> Record,
+    ) {
+        let audit = mem::take(&mut self.audit);
+        audit.write(|| {
+            let record = Record::new(Event::Operation, outcome);
+            let record = match &self.operation {
+                Some(operation) => record.on(operation),
+                None => self.as_asked(record),
+            };
+            finish(Record {
+                caller: self.ask.caller.take(),
+                code: Some(code),
+                delivery: delivery.or(record.delivery).or(Some(Delivery::NotSent)),
+                duration: Some(self.began.elapsed()),
+                attempts: Some(self.attempt),
+                ..record
+            })
+        });
+    }
+
+    /// Nothing was found out about it: the caller's own words, which may be too long.
+    fn as_asked(&self, record: Record) -> Record {
+        let class = &self.ask.class;
+        let machine = &self.ask.machine;
+        Record {
+            verb: Some(self.ask.verb),
+            class: Some(Class {
+                api_version: bounded(&class.api_version).into(),
+                kind: bounded(&class.kind).into(),
+                namespace: bounded(&class.namespace).into(),
+                name: bounded(&class.name).into(),
+            }),
+            machine: (!machine.is_empty()).then(|| bounded(machine).into()),
+            ..record
+        }
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        if !self.is_closed {
+            self.write(Outcome::Abandoned, "CALLER_GONE", None, |record| record);
+        }
+    }
+}
