@@ -22,7 +22,7 @@ use tracing::{Instrument as _, field};
 use self::account::Account;
 pub use self::{
     error::{Error, Sighting},
-    resolve::Ask,
+    resolve::{Ask, Origin},
 };
 use crate::{
     audit::Audit,
@@ -92,7 +92,8 @@ impl Dispatcher {
             verb = ask.verb.as_str(),
             class = field::Empty,
             machine = field::Empty,
-            driver = field::Empty
+            driver = field::Empty,
+            trace = ask.trace.as_ref().map(|trace| trace.id())
         );
         let mut account = Account::open(self.audit.clone(), ask);
         let result = self.run(&mut account, deadline).instrument(span.clone()).await;

@@ -10,6 +10,7 @@ mod ledger;
 mod recent;
 mod request;
 mod ticket;
+mod trace;
 
 use std::{
     sync::{
@@ -27,6 +28,7 @@ pub use self::{
     recent::Finished,
     request::Request,
     ticket::Ticket,
+    trace::Trace,
 };
 use crate::{
     driver::{OperationId, SessionId},

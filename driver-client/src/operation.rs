@@ -32,6 +32,8 @@ pub(crate) struct Job {
     last_known_state: String,
     user_data: Option<Bytes>,
     volume_specs: Vec<String>,
+    traceparent: String,
+    tracestate: String,
     classes: Arc<Classes>,
 }
 
@@ -77,6 +79,17 @@ impl Operation {
     /// For `get_volume_ids`: Kubernetes PersistentVolumeSpecs, as JSON.
     pub fn volume_specs(&self) -> &[String] {
         &self.job.volume_specs
+    }
+
+    /// The W3C trace context of the caller that this was started for, if it sent one: pass it on to
+    /// the provider, or make your spans children of it.
+    pub fn traceparent(&self) -> Option<&str> {
+        Some(self.job.traceparent.as_str()).filter(|parent| !parent.is_empty())
+    }
+
+    /// What belongs to [`traceparent`](Self::traceparent).
+    pub fn tracestate(&self) -> Option<&str> {
+        Some(self.job.tracestate.as_str()).filter(|state| !state.is_empty())
     }
 
     /// When the last caller stops waiting. Moves if another one joins, here or at a broker.
@@ -168,6 +181,8 @@ impl Job {
             last_known_state: params.last_known_state,
             user_data: params.user_data,
             volume_specs: params.volume_specs,
+            traceparent: params.traceparent,
+            tracestate: params.tracestate,
             classes,
         })
     }

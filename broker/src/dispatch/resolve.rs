@@ -10,7 +10,7 @@ use crate::{
     audit::Caller,
     catalog::{Catalog, DEFAULT_NAMESPACE, secret_revision, valid_name},
     driver::{ClassId, DriverKey, Verb},
-    operation::Request,
+    operation::{Request, Trace},
     registry::Registry,
 };
 
@@ -21,6 +21,7 @@ const MAX_BLOB: usize = 1024 * 1024;
 pub struct Ask {
     /// Whose words; `None` for a caller in the same process.
     pub caller: Option<Caller>,
+    pub trace: Option<Arc<Trace>>,
     pub verb: Verb,
     pub class: v1::ClassRef,
     pub machine: Arc<str>,
@@ -32,10 +33,18 @@ pub struct Ask {
     pub wait_for_driver: bool,
 }
 
+/// Where an ask comes from.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    pub caller: Caller,
+    pub trace: Option<Arc<Trace>>,
+}
+
 impl Ask {
     pub fn machine(verb: Verb, request: v1::MachineRequest) -> Self {
         Self {
             caller: None,
+            trace: None,
             verb,
             class: request.class.unwrap_or_default(),
             machine: request.machine_name.into(),
@@ -69,6 +78,7 @@ impl Ask {
     fn of_class(verb: Verb, class: v1::ClassRef) -> Self {
         Self {
             caller: None,
+            trace: None,
             verb,
             class,
             machine: "".into(),
@@ -81,8 +91,8 @@ impl Ask {
         }
     }
 
-    pub fn by(self, caller: Caller) -> Self {
-        Self { caller: Some(caller), ..self }
+    pub fn by(self, origin: Origin) -> Self {
+        Self { caller: Some(origin.caller), trace: origin.trace, ..self }
     }
 
     pub(super) fn resolve(
@@ -136,6 +146,7 @@ impl Ask {
             request_id: self.request_id.clone(),
             volume_specs: self.volume_specs.clone(),
             attempt: 1,
+            trace: self.trace.clone(),
         })
     }
 

@@ -12,10 +12,9 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::{caller, status, timeout};
 use crate::{
-    audit::Caller,
-    dispatch::{Answered, Ask, Dispatcher, Error},
+    dispatch::{Answered, Ask, Dispatcher, Error, Origin},
     driver::Verb,
-    operation::{Answer, Payload, duration},
+    operation::{Answer, Payload, Trace, duration},
 };
 
 /// How many operations of one Submit stream run at once; beyond that the stream is not read.
@@ -36,8 +35,8 @@ impl Machines {
         verb: Verb,
         request: Request<MachineRequest>,
     ) -> Result<Response<MachineResponse>, Status> {
-        let (caller, timeout) = (caller(&request), timeout::of(request.metadata()));
-        let ask = Ask::machine(verb, request.into_inner()).by(caller);
+        let (origin, timeout) = (origin(&request), timeout::of(request.metadata()));
+        let ask = Ask::machine(verb, request.into_inner()).by(origin);
         self.execute(ask, timeout).await.map(machine).map(Response::new)
     }
 
@@ -59,8 +58,8 @@ impl Machines {
         Ok(payload)
     }
 
-    async fn submitted(&self, request: SubmitRequest, caller: Caller) -> SubmitResponse {
-        let outcome = match self.submit_one(request.operation, request.timeout, caller).await {
+    async fn submitted(&self, request: SubmitRequest, origin: Origin) -> SubmitResponse {
+        let outcome = match self.submit_one(request.operation, request.timeout, origin).await {
             Ok(outcome) => outcome,
             Err(status) => Outcome::Error(to_message(status)),
         };
@@ -71,7 +70,7 @@ impl Machines {
         &self,
         operation: Option<Operation>,
         timeout: Option<prost_types::Duration>,
-        caller: Caller,
+        origin: Origin,
     ) -> Result<Outcome, Status> {
         let timeout = timeout.map(positive).transpose();
         let (verb, request) = match operation {
@@ -81,18 +80,18 @@ impl Machines {
             Some(Operation::GetStatus(request)) => (Verb::GetStatus, request),
             Some(Operation::List(request)) => {
                 return self
-                    .execute(Ask::list(request).by(caller), timeout)
+                    .execute(Ask::list(request).by(origin), timeout)
                     .await
                     .map(list)
                     .map(Outcome::List);
             }
             Some(Operation::GetVolumeIds(request)) => {
-                let payload = self.execute(Ask::volume_ids(request).by(caller), timeout).await;
+                let payload = self.execute(Ask::volume_ids(request).by(origin), timeout).await;
                 return payload.map(volume_ids).map(Outcome::VolumeIds);
             }
             None => return Err(invalid("operation", "one must be set").into()),
         };
-        let ask = Ask::machine(verb, request).by(caller);
+        let ask = Ask::machine(verb, request).by(origin);
         self.execute(ask, timeout).await.map(machine).map(Outcome::Machine)
     }
 }
@@ -133,8 +132,8 @@ impl machines_server::Machines for Machines {
         &self,
         request: Request<ListMachinesRequest>,
     ) -> Result<Response<ListMachinesResponse>, Status> {
-        let (caller, timeout) = (caller(&request), timeout::of(request.metadata()));
-        let ask = Ask::list(request.into_inner()).by(caller);
+        let (origin, timeout) = (origin(&request), timeout::of(request.metadata()));
+        let ask = Ask::list(request.into_inner()).by(origin);
         self.execute(ask, timeout).await.map(list).map(Response::new)
     }
 
@@ -142,8 +141,8 @@ impl machines_server::Machines for Machines {
         &self,
         request: Request<GetVolumeIDsRequest>,
     ) -> Result<Response<GetVolumeIDsResponse>, Status> {
-        let (caller, timeout) = (caller(&request), timeout::of(request.metadata()));
-        let ask = Ask::volume_ids(request.into_inner()).by(caller);
+        let (origin, timeout) = (origin(&request), timeout::of(request.metadata()));
+        let ask = Ask::volume_ids(request.into_inner()).by(origin);
         self.execute(ask, timeout).await.map(volume_ids).map(Response::new)
     }
 
@@ -153,16 +152,24 @@ impl machines_server::Machines for Machines {
         &self,
         request: Request<Streaming<SubmitRequest>>,
     ) -> Result<Response<Self::SubmitStream>, Status> {
-        let (door, caller) = (self.clone(), caller(&request));
+        let (door, origin) = (self.clone(), origin(&request));
         let answers = request
             .into_inner()
             .map(move |request| {
-                let (door, caller) = (door.clone(), caller.clone());
-                async move { Ok(door.submitted(request?, caller).await) }
+                let (door, origin) = (door.clone(), origin.clone());
+                async move { Ok(door.submitted(request?, origin).await) }
             })
             .buffer_unordered(SUBMITTED_AT_ONCE);
         Ok(Response::new(Box::pin(answers)))
     }
+}
+
+fn origin<T>(request: &Request<T>) -> Origin {
+    let header = |name| request.metadata().get(name).and_then(|value| value.to_str().ok());
+    let trace = header("traceparent")
+        .and_then(|parent| Trace::read(parent, header("tracestate")))
+        .map(Arc::new);
+    Origin { caller: caller(request), trace }
 }
 
 fn positive(timeout: prost_types::Duration) -> Result<Duration, Error> {

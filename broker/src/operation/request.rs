@@ -5,6 +5,7 @@ use std::{fmt, sync::Arc};
 use broker_proto::v1;
 use bytes::Bytes;
 
+use super::Trace;
 use crate::{
     catalog::{self, Class},
     driver::{DriverKey, MachineId, Verb},
@@ -27,6 +28,8 @@ pub struct Request {
     pub volume_specs: Vec<String>,
     /// How often it was tried, this time included.
     pub attempt: u32,
+    /// What the caller's request is a part of. Those who join an operation join its trace.
+    pub trace: Option<Arc<Trace>>,
 }
 
 impl Request {
@@ -85,6 +88,16 @@ impl Request {
             user_data: self.user_data.clone(),
             volume_specs: self.volume_specs.clone(),
             secret_revision: self.secret_revision,
+            traceparent: self
+                .trace
+                .as_ref()
+                .map(|trace| trace.parent().to_owned())
+                .unwrap_or_default(),
+            tracestate: self
+                .trace
+                .as_ref()
+                .map(|trace| trace.state().to_owned())
+                .unwrap_or_default(),
             ..historic
         }
     }

@@ -3,6 +3,7 @@
 use std::{any::Any, panic::AssertUnwindSafe};
 
 use futures::FutureExt as _;
+use tracing::Instrument as _;
 
 use crate::{
     Driver,
@@ -17,7 +18,15 @@ use crate::{
 pub(super) async fn call(driver: &dyn Driver, operation: &Operation) -> Outcome {
     // Safe to assert: after a panic nothing but the driver itself is used again, whose author has
     // to expect that a method may end early anyway.
-    match AssertUnwindSafe(dispatch(driver, operation)).catch_unwind().await {
+    let span = tracing::debug_span!(
+        "operation",
+        verb = %operation.verb(),
+        class = %operation.class_ref(),
+        machine = operation.machine_name(),
+        traceparent = operation.traceparent()
+    );
+    let call = dispatch(driver, operation).instrument(span);
+    match AssertUnwindSafe(call).catch_unwind().await {
         Ok(outcome) => outcome,
         Err(panic) => {
             let text = panic_text(&*panic);
