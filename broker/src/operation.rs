@@ -7,6 +7,7 @@
 
 mod answer;
 mod ledger;
+pub mod pace;
 mod recent;
 mod request;
 mod ticket;

@@ -23,7 +23,8 @@ use dashmap::{DashMap, Entry};
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
-    Answer, Code, Delivery, Finished, Operation, Outcome, Payload, Request, recent::Recent,
+    Answer, Code, Delivery, Finished, Operation, Outcome, Payload, Request, pace::Series,
+    recent::Recent,
 };
 use crate::{
     audit::{self, Audit},
@@ -367,6 +368,11 @@ impl Ledger {
     /// The newest `most` finished operations, newest first.
     pub fn recent(&self, most: usize) -> Vec<Finished> {
         self.0.recent.newest(most)
+    }
+
+    /// How many operations ended within the last minutes, and how long they took.
+    pub fn pace(&self) -> Vec<Series> {
+        self.0.recent.pace()
     }
 
     /// Returns once no operation runs.

@@ -6,7 +6,13 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::{Delivery, Operation, Outcome, shortened};
+use tokio::time::Instant;
+
+use super::{
+    Code, Delivery, Operation, Outcome,
+    pace::{Pace, Series},
+    shortened,
+};
 use crate::driver::{ClassId, Instance, OperationId, SessionId, Verb};
 
 /// How many finished operations operators can look back on.
@@ -14,12 +20,26 @@ const RECENT: usize = 1_000;
 /// How much of its message is kept of each.
 const MAX_MESSAGE: usize = 512;
 
-#[derive(Debug, Default)]
-pub(super) struct Recent(Mutex<VecDeque<Finished>>);
+#[derive(Debug)]
+pub(super) struct Recent {
+    newest: Mutex<VecDeque<Finished>>,
+    pace: Mutex<Pace>,
+    started: Instant,
+}
+
+impl Default for Recent {
+    fn default() -> Self {
+        Self { newest: Mutex::default(), pace: Mutex::default(), started: Instant::now() }
+    }
+}
 
 impl Recent {
     pub(super) fn push(&self, finished: Finished) {
-        let mut recent = self.0.lock().expect("no panic while locked");
+        let (kind, ok) = (&finished.class.kind, finished.outcome == Code::OK.name());
+        let mut pace = self.pace.lock().expect("no panic while locked");
+        pace.count(self.started.elapsed(), finished.verb, kind, finished.took, ok);
+        drop(pace);
+        let mut recent = self.newest.lock().expect("no panic while locked");
         if recent.len() == RECENT {
             recent.pop_front();
         }
@@ -27,8 +47,13 @@ impl Recent {
     }
 
     pub(super) fn newest(&self, most: usize) -> Vec<Finished> {
-        let recent = self.0.lock().expect("no panic while locked");
+        let recent = self.newest.lock().expect("no panic while locked");
         recent.iter().rev().take(most).cloned().collect()
+    }
+
+    pub(super) fn pace(&self) -> Vec<Series> {
+        let mut pace = self.pace.lock().expect("no panic while locked");
+        pace.series(self.started.elapsed())
     }
 }
 
