@@ -8,7 +8,7 @@ mod registry;
 mod status;
 mod timeout;
 
-use std::{sync::Arc, time::SystemTime};
+use std::sync::Arc;
 
 use broker_proto::v1::{
     drivers_server::DriversServer, machines_server::MachinesServer, registry_server::RegistryServer,
@@ -28,6 +28,7 @@ use crate::{
     audit::{Audit, Caller, Event, Outcome, Record},
     auth::Auth,
     dispatch::Dispatcher,
+    inspect::Rooms,
 };
 
 /// The largest frame of a driver that is read: those of 2018 send a list in one piece.
@@ -63,19 +64,11 @@ fn caller<T>(request: &Request<T>) -> Caller {
 pub async fn routes(
     drivers: Arc<Drivers>,
     dispatcher: Dispatcher,
+    rooms: Arc<Rooms>,
 ) -> anyhow::Result<(Routes, HealthReporter)> {
     let (reporter, health) = tonic_health::server::health_reporter();
-    let machines = machines::Machines::new(dispatcher.clone());
-    let registry = registry::RegistryDoor::new(registry::Rooms {
-        registry: drivers.registry.clone(),
-        ledger: drivers.ledger.clone(),
-        catalog: Arc::clone(&drivers.catalog),
-        replica: drivers.admission.replica.clone(),
-        started_at: SystemTime::now(),
-        closing: drivers.closing.clone(),
-        boards: registry::Boards::default(),
-        audit: drivers.audit.clone(),
-    });
+    let machines = machines::Machines::new(dispatcher);
+    let registry = registry::RegistryDoor::new(rooms, drivers.audit.clone());
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(broker_proto::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)

@@ -9,11 +9,12 @@
 //! - [`registry`]: who is connected, and which session gets an operation.
 //! - [`dispatch`]: an operation in, its answer out.
 //! - [`catalog`]: machine classes and secrets, for dispatch and for drivers that ask.
+//! - [`inspect`]: what operators see of all this, through whichever door.
 //! - [`auth`]: who is calling.
 //! - [`audit`]: who did what, one line each.
 //! - [`grpc`]: the doors of drivers, controllers and operators.
 //! - [`metrics`]: what is counted, for Prometheus.
-//! - [`web`]: the admin port.
+//! - [`web`]: the admin port: the operators' page and probes.
 //! - [`children`]: driver programs that the broker starts itself.
 //! - [`server`]: starts every task and knows in which order they stop.
 //! - [`commands`], [`config`], [`telemetry`]: flags, environment, logs.
@@ -27,6 +28,7 @@ pub mod config;
 pub mod dispatch;
 pub mod driver;
 pub mod grpc;
+pub mod inspect;
 pub mod metrics;
 pub mod operation;
 pub mod registry;

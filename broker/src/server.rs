@@ -4,7 +4,12 @@ mod listen;
 mod observe;
 mod stop;
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use anyhow::Context as _;
 use futures::Stream;
@@ -25,6 +30,7 @@ use crate::{
     children::{self, DriverCommand, Tokens},
     dispatch::Dispatcher,
     grpc::{self, Admission, Connection, Drivers},
+    inspect::Rooms,
     metrics::{Exposition, Metrics},
     operation::Ledger,
     registry::{Registry, Seating},
@@ -52,6 +58,8 @@ pub struct Broker {
     tokens: Tokens,
     readiness: Readiness,
     metrics: Exposition,
+    /// What operators see.
+    rooms: Arc<Rooms>,
     /// Owns every task but those of the sessions.
     tasks: TaskTracker,
     /// Cancelled when nothing is to run any more.
@@ -65,6 +73,15 @@ impl Broker {
         let ledger = Ledger::new(metrics.clone());
         let tokens = Tokens::default();
         let settle = admission.settle;
+        let closing = CancellationToken::new();
+        let rooms = Arc::new(Rooms {
+            registry: registry.clone(),
+            ledger: ledger.clone(),
+            catalog: Arc::clone(&catalog),
+            replica: admission.replica.clone(),
+            started_at: SystemTime::now(),
+            closing: closing.clone(),
+        });
         let drivers = Drivers {
             admission,
             catalog: Arc::clone(&catalog),
@@ -72,7 +89,7 @@ impl Broker {
             ledger: ledger.clone(),
             metrics: metrics.clone(),
             sessions: TaskTracker::new(),
-            closing: CancellationToken::new(),
+            closing,
             audit: Audit::default(),
         };
         let dispatcher = Dispatcher::new(
@@ -90,6 +107,7 @@ impl Broker {
             drivers,
             tokens,
             readiness: Readiness::default(),
+            rooms,
             tasks: TaskTracker::new(),
             stopped: CancellationToken::new(),
         }
@@ -112,6 +130,11 @@ impl Broker {
         &self.metrics
     }
 
+    /// What the admin port serves.
+    pub fn admin(&self) -> axum::Router {
+        web::router(self.readiness.clone(), self.metrics.clone())
+    }
+
     /// Serves gRPC on these connections until the broker has stopped.
     pub async fn serve<IO>(
         &self,
@@ -121,7 +144,8 @@ impl Broker {
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let drivers = Arc::new(self.drivers.clone());
-        let (routes, health) = grpc::routes(drivers, self.dispatcher.clone()).await?;
+        let rooms = Arc::clone(&self.rooms);
+        let (routes, health) = grpc::routes(drivers, self.dispatcher.clone(), rooms).await?;
         self.tasks.spawn(self.clone().tidy());
         self.tasks.spawn(self.clone().push_rotations());
         self.own(|stopped| observe::health(self.registry.clone(), stopped));
@@ -215,7 +239,7 @@ pub async fn run(
     let (drivers_at, admin_at) = (drivers.local_addr()?, admin.local_addr()?);
 
     let mut servers = JoinSet::new();
-    let web = axum::serve(admin, web::router(broker.readiness.clone(), broker.metrics.clone()))
+    let web = axum::serve(admin, broker.admin())
         .with_graceful_shutdown(broker.stopped.clone().cancelled_owned());
     servers.spawn(async move { web.await.context("the admin server failed") });
     let serving = broker.clone();

@@ -1,24 +1,21 @@
 //! The operators' door: look at drivers, operations and classes, and steer drivers.
 
 mod board;
-mod describe;
-mod status;
 mod watch;
 
-use std::{pin::Pin, sync::Arc, time::Duration, time::SystemTime};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use broker_proto::v1::{self, registry_server};
 use futures::Stream;
-use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
-pub(super) use self::watch::Boards;
+use self::watch::Watched;
 use super::caller;
 use crate::{
     audit::{Audit, Caller, Event, Outcome, Record},
-    catalog::{Catalog, secret_revision},
-    operation::Ledger,
-    registry::{NotOne, Registry, What},
+    catalog::secret_revision,
+    inspect::{self, Rooms},
+    registry::{NotOne, What},
     session::{End, SessionHandle},
 };
 
@@ -31,29 +28,22 @@ const MAX_REASON: usize = 1024;
 
 /// Cheap to clone: every clone is the same door.
 #[derive(Clone, Debug)]
-pub(super) struct RegistryDoor(Arc<Rooms>);
-
-/// What operators can look into.
-#[derive(Debug)]
-pub(super) struct Rooms {
-    pub(super) registry: Registry,
-    pub(super) ledger: Ledger,
-    pub(super) catalog: Arc<dyn Catalog>,
-    pub(super) replica: String,
-    pub(super) started_at: SystemTime,
-    /// Cancelled when the broker begins to stop.
-    pub(super) closing: CancellationToken,
-    pub(super) boards: Boards,
-    pub(super) audit: Audit,
+pub(super) struct RegistryDoor {
+    watched: Arc<Watched>,
+    audit: Audit,
 }
 
 impl RegistryDoor {
-    pub(super) fn new(rooms: Rooms) -> Self {
-        Self(Arc::new(rooms))
+    pub(super) fn new(rooms: Arc<Rooms>, audit: Audit) -> Self {
+        Self { watched: Arc::new(Watched::new(rooms)), audit }
+    }
+
+    fn rooms(&self) -> &Rooms {
+        &self.watched.rooms
     }
 
     fn driver(&self, name: &str) -> Result<SessionHandle, Status> {
-        self.0.registry.named(name).map_err(|not_one| match not_one {
+        self.rooms().registry.named(name).map_err(|not_one| match not_one {
             NotOne::None => Status::not_found(format!(
                 "no driver is called {name:?}: give a session id, its beginning, or an instance id"
             )),
@@ -79,7 +69,7 @@ impl RegistryDoor {
             self.driver(name)
         };
         let reason = if reason.is_empty() { "no reason was given" } else { reason };
-        self.0.audit.write(|| match &session {
+        self.audit.write(|| match &session {
             Ok(session) => {
                 Record::new(event, Outcome::Ok).by(caller).about(session.info()).saying(reason)
             }
@@ -100,7 +90,7 @@ impl registry_server::Registry for RegistryDoor {
         &self,
         _: Request<v1::GetBrokerStatusRequest>,
     ) -> Result<Response<v1::BrokerStatus>, Status> {
-        Ok(Response::new(status::of(&self.0)))
+        Ok(Response::new(inspect::status(self.rooms())))
     }
 
     async fn list_drivers(
@@ -109,7 +99,7 @@ impl registry_server::Registry for RegistryDoor {
     ) -> Result<Response<v1::ListDriversResponse>, Status> {
         let request = request.into_inner();
         let state = request.state();
-        let mut drivers = describe::drivers(&self.0, &request.kind);
+        let mut drivers = inspect::drivers(self.rooms(), &request.kind);
         drivers.retain(|driver| state == v1::DriverState::Unspecified || driver.state() == state);
         Ok(Response::new(v1::ListDriversResponse { drivers }))
     }
@@ -119,7 +109,7 @@ impl registry_server::Registry for RegistryDoor {
         request: Request<v1::GetDriverRequest>,
     ) -> Result<Response<v1::DriverDetails>, Status> {
         let session = self.driver(&request.into_inner().driver)?;
-        Ok(Response::new(describe::details(&self.0, &session)))
+        Ok(Response::new(inspect::details(self.rooms(), &session)))
     }
 
     async fn watch_drivers(
@@ -127,7 +117,7 @@ impl registry_server::Registry for RegistryDoor {
         request: Request<v1::WatchDriversRequest>,
     ) -> Result<Response<Self::WatchDriversStream>, Status> {
         let request = request.into_inner();
-        let events = watch::drivers(Arc::clone(&self.0), request.kind, request.resume_token);
+        let events = watch::drivers(Arc::clone(&self.watched), request.kind, request.resume_token);
         Ok(Response::new(Box::pin(events)))
     }
 
@@ -160,9 +150,9 @@ impl registry_server::Registry for RegistryDoor {
         let (session, reason) = self.steer(Event::DriverDrained, caller, asked)?;
         let info = session.info();
         tracing::info!(session = %info.id, driver = %info.instance, reason, "drained by an operator");
-        self.0.registry.history().note(What::Asked, &reason, Some(info.id), &info.instance);
+        self.rooms().registry.history().note(What::Asked, &reason, Some(info.id), &info.instance);
         session.drain(&reason, Duration::ZERO);
-        Ok(Response::new(describe::driver(&self.0, &session)))
+        Ok(Response::new(inspect::driver(self.rooms(), &session)))
     }
 
     async fn evict_driver(
@@ -174,7 +164,7 @@ impl registry_server::Registry for RegistryDoor {
         let (session, reason) = self.steer(Event::DriverEvicted, caller, asked)?;
         let info = session.info();
         tracing::info!(session = %info.id, driver = %info.instance, reason, "evicted by an operator");
-        let driver = describe::driver(&self.0, &session);
+        let driver = inspect::driver(self.rooms(), &session);
         session.end(End::Evicted(reason));
         Ok(Response::new(driver))
     }
@@ -184,7 +174,7 @@ impl registry_server::Registry for RegistryDoor {
         request: Request<v1::ListOperationsRequest>,
     ) -> Result<Response<v1::ListOperationsResponse>, Status> {
         let most = request.into_inner().finished.map_or(FINISHED, |most| most as usize);
-        let operations = describe::operations(&self.0, most);
+        let operations = inspect::operations(self.rooms(), most);
         Ok(Response::new(v1::ListOperationsResponse { operations }))
     }
 
@@ -193,7 +183,7 @@ impl registry_server::Registry for RegistryDoor {
         request: Request<v1::WatchOperationsRequest>,
     ) -> Result<Response<Self::WatchOperationsStream>, Status> {
         let token = request.into_inner().resume_token;
-        Ok(Response::new(Box::pin(watch::operations(Arc::clone(&self.0), token))))
+        Ok(Response::new(Box::pin(watch::operations(Arc::clone(&self.watched), token))))
     }
 
     async fn list_classes(
@@ -201,17 +191,17 @@ impl registry_server::Registry for RegistryDoor {
         request: Request<v1::ListClassesRequest>,
     ) -> Result<Response<v1::ListClassesResponse>, Status> {
         let kind = request.into_inner().kind;
-        let catalog = &*self.0.catalog;
+        let catalog = &*self.rooms().catalog;
         let mut classes = catalog.classes();
         classes.retain(|class| kind.is_empty() || *class.id.kind == kind);
         let classes = classes.iter().map(|class| v1::ListedClass {
             class: Some(v1::ClassRef {
                 provider: class.provider.as_deref().unwrap_or_default().to_owned(),
-                ..describe::class(&class.id)
+                ..inspect::class(&class.id)
             }),
             revision: class.revision,
             secret_revision: secret_revision(catalog, class),
-            served_by: describe::served_by(&self.0, class),
+            served_by: inspect::served_by(self.rooms(), class),
         });
         Ok(Response::new(v1::ListClassesResponse {
             classes: classes.collect(),

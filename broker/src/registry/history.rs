@@ -69,6 +69,14 @@ impl History {
         events.push_back(event);
     }
 
+    /// Whose session this was, in the session's full name.
+    pub fn instance(&self, session: &str) -> Option<Instance> {
+        let events = self.0.lock().expect("no panic while locked");
+        let mut newest = events.iter().rev();
+        let its = |event: &&Event| event.session.is_some_and(|id| id.to_string() == session);
+        newest.find(its).map(|event| event.instance.clone())
+    }
+
     /// The events of an instance, newest first, whatever the session.
     pub fn of(&self, instance: &str) -> Vec<Event> {
         let events = self.0.lock().expect("no panic while locked");

@@ -11,19 +11,29 @@ use futures::{Stream, StreamExt as _, stream};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tonic::Status;
 
-use super::{
-    Rooms,
-    board::{Board, News},
-    describe,
-};
+use super::board::{Board, News};
+use crate::inspect::{self, Rooms};
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How many finished operations a watcher may have missed between two looks.
 const FINISHED: usize = 1_000;
 
+/// What watchers look at.
+#[derive(Debug)]
+pub(super) struct Watched {
+    pub(super) rooms: Arc<Rooms>,
+    boards: Boards,
+}
+
+impl Watched {
+    pub(super) fn new(rooms: Arc<Rooms>) -> Self {
+        Self { rooms, boards: Boards::default() }
+    }
+}
+
 /// The boards of drivers and operations.
 #[derive(Debug)]
-pub(in crate::grpc) struct Boards {
+struct Boards {
     /// Tells the tokens of two broker processes apart.
     epoch: u32,
     drivers: Mutex<Sampled<v1::Driver>>,
@@ -70,14 +80,14 @@ impl Boards {
 }
 
 pub(super) fn drivers(
-    rooms: Arc<Rooms>,
+    watched: Arc<Watched>,
     kind: String,
     token: String,
 ) -> impl Stream<Item = Result<DriverEvent, Status>> {
-    watch(rooms, token, move |rooms, since| {
-        let mut drivers = rooms.boards.drivers.lock().expect("no panic while locked");
+    watch(watched, token, move |watched, since| {
+        let mut drivers = watched.boards.drivers.lock().expect("no panic while locked");
         let news = drivers.news(since, || {
-            let drivers = describe::drivers(rooms, "").into_iter();
+            let drivers = inspect::drivers(&watched.rooms, "").into_iter();
             drivers.map(|driver| (driver.session_id.clone(), steady_driver(driver))).collect()
         });
         let concerns = |driver: &v1::Driver| {
@@ -87,7 +97,7 @@ pub(super) fn drivers(
         let gone = news.gone.into_iter().map(driver_event::Event::Removed);
         let reset = news.reset.then_some(driver_event::Event::Reset(v1::Reset {}));
         let synced = since.is_none().then_some(driver_event::Event::Synced(v1::Synced {}));
-        let token = rooms.boards.token(news.revision);
+        let token = watched.boards.token(news.revision);
         let events = reset.into_iter().chain(changed).chain(gone).chain(synced);
         let event = |event| DriverEvent { event: Some(event), resume_token: token.clone() };
         (events.map(event).collect(), news.revision)
@@ -95,13 +105,13 @@ pub(super) fn drivers(
 }
 
 pub(super) fn operations(
-    rooms: Arc<Rooms>,
+    watched: Arc<Watched>,
     token: String,
 ) -> impl Stream<Item = Result<OperationEvent, Status>> {
-    watch(rooms, token, move |rooms, since| {
-        let mut operations = rooms.boards.operations.lock().expect("no panic while locked");
+    watch(watched, token, move |watched, since| {
+        let mut operations = watched.boards.operations.lock().expect("no panic while locked");
         let news = operations.news(since, || {
-            let operations = describe::operations(rooms, FINISHED).into_iter();
+            let operations = inspect::operations(&watched.rooms, FINISHED).into_iter();
             operations.map(|op| (op.operation_id.clone(), steady_operation(op))).collect()
         });
         // Who begins is told what runs; what is over it can list.
@@ -110,7 +120,7 @@ pub(super) fn operations(
         let changed = changed.map(operation_event::Event::Changed);
         let reset = news.reset.then_some(operation_event::Event::Reset(v1::Reset {}));
         let synced = since.is_none().then_some(operation_event::Event::Synced(v1::Synced {}));
-        let token = rooms.boards.token(news.revision);
+        let token = watched.boards.token(news.revision);
         let events = reset.into_iter().chain(changed).chain(synced);
         let event = |event| OperationEvent { event: Some(event), resume_token: token.clone() };
         (events.map(event).collect(), news.revision)
@@ -119,18 +129,18 @@ pub(super) fn operations(
 
 /// Looks again and again, until the watcher leaves or the broker stops.
 fn watch<E: Send + 'static>(
-    rooms: Arc<Rooms>,
+    watched: Arc<Watched>,
     token: String,
-    look: impl Fn(&Rooms, Option<u64>) -> (Vec<E>, u64) + Send + 'static,
+    look: impl Fn(&Watched, Option<u64>) -> (Vec<E>, u64) + Send + 'static,
 ) -> impl Stream<Item = Result<E, Status>> {
     let mut ticks = interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let since = rooms.boards.revision(&token);
-    let state = (rooms, since, ticks, look);
-    stream::unfold(state, |(rooms, since, mut ticks, look)| async move {
-        rooms.closing.run_until_cancelled(ticks.tick()).await?;
-        let (events, revision) = look(&rooms, since);
-        Some((stream::iter(events.into_iter().map(Ok)), (rooms, Some(revision), ticks, look)))
+    let since = watched.boards.revision(&token);
+    let state = (watched, since, ticks, look);
+    stream::unfold(state, |(watched, since, mut ticks, look)| async move {
+        watched.rooms.closing.run_until_cancelled(ticks.tick()).await?;
+        let (events, revision) = look(&watched, since);
+        Some((stream::iter(events.into_iter().map(Ok)), (watched, Some(revision), ticks, look)))
     })
     .flatten()
 }

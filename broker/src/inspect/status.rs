@@ -12,7 +12,7 @@ const ENOUGH_ANSWERS: u64 = 10;
 /// A screen has room for so many.
 const MOST: usize = 20;
 
-pub(super) fn of(rooms: &Rooms) -> v1::BrokerStatus {
+pub fn status(rooms: &Rooms) -> v1::BrokerStatus {
     let drivers = describe::drivers(rooms, "");
     let count = |state| describe::count(drivers.iter().filter(|d| d.state() == state).count());
     let running = rooms.ledger.running();

@@ -13,6 +13,7 @@ use crate::{
     catalog::Class,
     driver::{ClassId, DriverKey, SessionId},
     operation::{Delivery, Finished, Operation},
+    registry::Event,
     session::{Health, Oddities, SessionHandle},
 };
 
@@ -23,7 +24,7 @@ const LONG_UNACCEPTED: Duration = Duration::from_secs(5);
 const LONG_UNWANTED: Duration = Duration::from_secs(30);
 
 /// The drivers of a kind, or all, in the order in which they came.
-pub(super) fn drivers(rooms: &Rooms, kind: &str) -> Vec<v1::Driver> {
+pub fn drivers(rooms: &Rooms, kind: &str) -> Vec<v1::Driver> {
     let serves = |session: &SessionHandle| {
         kind.is_empty() || session.info().keys.iter().any(|key| *key.kind == *kind)
     };
@@ -33,24 +34,33 @@ pub(super) fn drivers(rooms: &Rooms, kind: &str) -> Vec<v1::Driver> {
     sessions.iter().map(|session| describe(session, oldest(&running, session.info().id))).collect()
 }
 
-pub(super) fn driver(rooms: &Rooms, session: &SessionHandle) -> v1::Driver {
+pub fn driver(rooms: &Rooms, session: &SessionHandle) -> v1::Driver {
     describe(session, oldest(&rooms.ledger.running(), session.info().id))
 }
 
-pub(super) fn details(rooms: &Rooms, session: &SessionHandle) -> v1::DriverDetails {
+pub fn details(rooms: &Rooms, session: &SessionHandle) -> v1::DriverDetails {
     let history = rooms.registry.history().of(&session.info().instance.id);
     v1::DriverDetails {
         driver: Some(driver(rooms, session)),
-        history: history
-            .into_iter()
-            .map(|event| v1::HistoryEntry {
-                at: Some(event.at.into()),
-                what: event.what.as_str().to_owned(),
-                details: event.details,
-                session_id: event.session.map(|id| id.to_string()).unwrap_or_default(),
-                instance_id: event.instance.to_string(),
-            })
-            .collect(),
+        history: history.into_iter().map(entry).collect(),
+    }
+}
+
+/// What happened to the instance of a session that is over, as long as that is remembered.
+pub fn past(rooms: &Rooms, session: &str) -> Option<v1::DriverDetails> {
+    let history = rooms.registry.history();
+    let instance = history.instance(session)?;
+    let history = history.of(&instance.id).into_iter().map(entry).collect();
+    Some(v1::DriverDetails { driver: None, history })
+}
+
+fn entry(event: Event) -> v1::HistoryEntry {
+    v1::HistoryEntry {
+        at: Some(event.at.into()),
+        what: event.what.as_str().to_owned(),
+        details: event.details,
+        session_id: event.session.map(|id| id.to_string()).unwrap_or_default(),
+        instance_id: event.instance.to_string(),
     }
 }
 
@@ -111,7 +121,7 @@ fn kind(key: &DriverKey) -> v1::Kind {
 }
 
 /// All running operations, oldest first, and the newest `finished` others.
-pub(super) fn operations(rooms: &Rooms, finished: usize) -> Vec<v1::Operation> {
+pub fn operations(rooms: &Rooms, finished: usize) -> Vec<v1::Operation> {
     let mut running = rooms.ledger.running();
     running.sort_by_key(|operation| operation.id);
     let running = running.iter().map(|operation| running_operation(operation));
@@ -183,7 +193,7 @@ fn finished_operation(finished: Finished) -> v1::Operation {
     }
 }
 
-pub(super) fn class(id: &ClassId) -> v1::ClassRef {
+pub fn class(id: &ClassId) -> v1::ClassRef {
     v1::ClassRef {
         api_version: id.api_version.to_string(),
         kind: id.kind.to_string(),
@@ -194,7 +204,7 @@ pub(super) fn class(id: &ClassId) -> v1::ClassRef {
 }
 
 /// The instances that serve a class: those for its provider, or else those for all.
-pub(super) fn served_by(rooms: &Rooms, class: &Class) -> Vec<String> {
+pub fn served_by(rooms: &Rooms, class: &Class) -> Vec<String> {
     let key = rooms.registry.key_for(DriverKey {
         api_version: class.id.api_version.clone(),
         kind: class.id.kind.clone(),
