@@ -45,7 +45,7 @@ pub struct Options {
     #[arg(long, env = "BROKER_LISTEN", value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
 
-    /// Where probes are answered [default: 127.0.0.1:8080]
+    /// Where operators find the page, and probes an answer [default: 127.0.0.1:8080]
     #[arg(long, env = "BROKER_ADMIN", value_name = "ADDRESS")]
     admin: Option<SocketAddr>,
 

@@ -132,7 +132,12 @@ impl Broker {
 
     /// What the admin port serves.
     pub fn admin(&self) -> axum::Router {
-        web::router(self.readiness.clone(), self.metrics.clone())
+        web::router(
+            self.readiness.clone(),
+            Arc::clone(&self.rooms),
+            self.metrics.clone(),
+            self.stopped.clone(),
+        )
     }
 
     /// Serves gRPC on these connections until the broker has stopped.

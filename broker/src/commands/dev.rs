@@ -21,7 +21,7 @@ pub struct Args {
     #[arg(long, env = "BROKER_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:5000")]
     listen: SocketAddr,
 
-    /// Where probes are answered
+    /// Where operators find the page, and probes an answer
     #[arg(long, env = "BROKER_ADMIN", value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     admin: SocketAddr,
 
@@ -63,6 +63,7 @@ fn banner(drivers: SocketAddr, admin: SocketAddr) {
 machine-broker dev is running; Ctrl-C stops it.
 
   drivers and controllers   {drivers}
+  operators' page           http://{admin}/
   health                    http://{admin}/readyz
   machine classes           small, large (kind SimMachineClass, namespace default)
   driver                    sim, a cloud in a folder, started as a child process
