@@ -9,7 +9,9 @@ use clap::Parser;
 
 mod check;
 mod legacy;
+mod python;
 mod shell;
+mod web;
 
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", about = "The project's verbs")]
@@ -18,6 +20,8 @@ enum Verb {
     Check,
     /// The real broker against a driver that speaks the protocol of 2018
     Legacy,
+    /// The operators' page in a real browser
+    Web,
 }
 
 fn main() -> ExitCode {
@@ -37,5 +41,6 @@ fn run(verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::Check => check::run(),
         Verb::Legacy => legacy::run(),
+        Verb::Web => web::run(),
     }
 }
