@@ -232,22 +232,22 @@ impl Registry {
         &self.0.history
     }
 
-    /// The one session that `name` stands for: a session id, the unique beginning of one, or an
-    /// instance id.
+    /// The one session that `name` stands for: an instance id, a session id, or the unique beginning of
+    /// one. Who is called exactly so goes before who is only called similarly.
     pub fn named(&self, name: &str) -> Result<SessionHandle, NotOne> {
-        let named = |session: &SessionHandle| {
-            let info = session.info();
-            let beginning = !name.is_empty() && info.id.to_string().starts_with(name);
-            beginning || *info.instance.id == *name
+        let sessions = self.sessions();
+        let exactly = |session: &&SessionHandle| *session.info().instance.id == *name;
+        let similarly = |session: &&SessionHandle| {
+            !name.is_empty() && session.info().id.to_string().starts_with(name)
         };
-        let mut found: Vec<_> = self.sessions().into_iter().filter(named).collect();
-        match (found.pop(), found.is_empty()) {
-            (Some(session), true) => Ok(session),
-            (Some(session), false) => {
-                found.push(session);
-                Err(NotOne::Several(found.iter().map(|session| session.info().id).collect()))
-            }
-            (None, _) => Err(NotOne::None),
+        let mut found: Vec<_> = sessions.iter().filter(exactly).collect();
+        if found.is_empty() {
+            found = sessions.iter().filter(similarly).collect();
+        }
+        match found.as_slice() {
+            [] => Err(NotOne::None),
+            [session] => Ok((*session).clone()),
+            several => Err(NotOne::Several(several.iter().map(|s| s.info().id).collect())),
         }
     }
 

@@ -53,6 +53,8 @@ impl<S: Sink> Writer<S> {
     pub(super) fn run(mut self, records: &Receiver<Option<Box<Record>>>) {
         let mut lines = Vec::with_capacity(2 * BATCH);
         loop {
+            // Looked at before the queue is, so that nothing queued before the end is left there.
+            let closing = self.counts.closing.load(Ordering::Acquire);
             let first = match records.recv_timeout(LOOK_AGAIN) {
                 Ok(first) => first,
                 Err(RecvTimeoutError::Timeout) => None,
@@ -68,7 +70,7 @@ impl<S: Sink> Writer<S> {
                 count += 1;
             }
             self.write(&lines, count);
-            if count == 0 && self.counts.closing.load(Ordering::Acquire) {
+            if count == 0 && closing {
                 return;
             }
         }
