@@ -243,6 +243,23 @@ async fn who_watches_operations_sees_one_come_and_end() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_operation_that_has_used_up_most_of_its_time_deserves_a_look() {
+    let broker = TestBroker::start();
+    let mut driver = broker.driver("a").await;
+    let create = broker.controller().await.creating("w");
+    let operation = driver.take().await;
+    let stuck = async || broker.until_running(1).await.remove(0).stuck;
+    tokio::time::sleep(Duration::from_secs(9 * 60)).await;
+    assert_eq!(stuck().await, "");
+    tokio::time::sleep(Duration::from_secs(2 * 60)).await;
+    assert!(stuck().await.contains("more than half of its time"));
+    driver.answer(&operation, machine("id"));
+    create.answer().await.unwrap();
+    driver.vanish();
+    broker.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn classes_are_listed_with_who_serves_them() {
     let broker = TestBroker::start();
     let list = async || {

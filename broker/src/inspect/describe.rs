@@ -22,6 +22,8 @@ const LONG_QUEUED: Duration = Duration::from_secs(30);
 /// As does one that was sent and not accepted, or cancelled and not answered.
 const LONG_UNACCEPTED: Duration = Duration::from_secs(5);
 const LONG_UNWANTED: Duration = Duration::from_secs(30);
+/// As does one that has used up most of its time.
+const LONG_RUNNING: Duration = Duration::from_secs(60);
 
 /// The drivers of a kind, or all, in the order in which they came.
 pub fn drivers(rooms: &Rooms, kind: &str) -> Vec<v1::Driver> {
@@ -156,6 +158,7 @@ fn running_operation(operation: &Operation) -> v1::Operation {
 pub(super) fn stuck(operation: &Operation) -> Option<String> {
     let age = operation.submitted.elapsed();
     let since_sent = operation.sent_after().map(|after| age.saturating_sub(after));
+    let time_left = operation.deadline().saturating_duration_since(Instant::now());
     let seconds = |time: Duration| format!("{}s", time.as_secs());
     match (operation.delivery(), since_sent) {
         (Delivery::Sent, Some(time)) if time >= LONG_UNACCEPTED => {
@@ -166,6 +169,9 @@ pub(super) fn stuck(operation: &Operation) -> Option<String> {
         }
         (Delivery::Accepted, _) if !operation.is_wanted() && age >= LONG_UNWANTED => {
             Some("nobody waits for it any more, and the driver does not end it".to_owned())
+        }
+        (Delivery::Accepted, _) if age >= LONG_RUNNING && age > time_left => {
+            Some(format!("runs for {}, more than half of its time", seconds(age)))
         }
         _ => None,
     }
