@@ -122,7 +122,8 @@ impl Dispatcher {
                 }
                 Attempt::Again(error) => return Err(error),
                 Attempt::NoDriver(error) if account.ask.wait_for_driver => {
-                    let _waiting = self.metrics.waits_for_driver(&account.ask.class.kind);
+                    let kind = &account.ask.class.kind;
+                    let _waiting = error.knows_kind().then(|| self.metrics.waits_for_driver(kind));
                     self.wait_for_change(deadline).await.map_err(|()| error)?;
                 }
                 Attempt::NoDriver(error) => return Err(error),
@@ -227,7 +228,8 @@ impl Dispatcher {
         let key = &request.key;
         self.registry.choose(key, request.verb, machine.as_ref()).map_err(|missing| match missing {
             Missing::NoDriver => {
-                Error::NoDriver { wanted: key.clone(), connected: self.registry.keys() }
+                let connected = self.registry.keys();
+                Error::NoDriver { wanted: key.clone(), connected, is_known: true }
             }
             Missing::NoneReady(why) => Error::NoneReady { key: key.clone(), why },
             Missing::Unsupported => Error::Unsupported { key: key.clone(), verb: request.verb },

@@ -103,8 +103,8 @@ impl Metrics {
 
     /// A caller got no answer. `kind` is believed only where the error shows that it exists.
     pub fn request_failed(&self, kind: &str, error: &dispatch::Error) {
-        let (reason, known) = reason_of(error);
-        let kind = if known { self.kind(kind).name() } else { "".into() };
+        let reason = reason_of(error);
+        let kind = if error.knows_kind() { self.kind(kind).name() } else { "".into() };
         self.0.failures.get_or_create(&Failure { kind, reason }).inc();
     }
 
@@ -205,22 +205,22 @@ fn result_of<T>(result: &Result<T, Denied>) -> &'static str {
 }
 
 /// A label for an error, and whether the request was for a class that exists.
-fn reason_of(error: &dispatch::Error) -> (&'static str, bool) {
+fn reason_of(error: &dispatch::Error) -> &'static str {
     use dispatch::Error;
     match error {
-        Error::Invalid { .. } => ("invalid", false),
-        Error::NoClass(_) => ("no_class", false),
-        Error::Stopping => ("stopping", false),
-        Error::NoDriver { .. } => ("no_driver", true),
-        Error::NoneReady { .. } => ("none_ready", true),
-        Error::Unsupported { .. } => ("unsupported", true),
-        Error::ProviderIdRequired { .. } => ("provider_id_required", true),
-        Error::Conflict(_) => ("conflict", true),
-        Error::Busy(..) => ("busy", true),
-        Error::Settling => ("settling", true),
-        Error::Away { .. } => ("away", true),
-        Error::Lost(_) => ("lost", true),
-        Error::Deadline(_) => ("deadline", true),
+        Error::Invalid { .. } => "invalid",
+        Error::NoClass(_) => "no_class",
+        Error::Stopping => "stopping",
+        Error::NoDriver { .. } => "no_driver",
+        Error::NoneReady { .. } => "none_ready",
+        Error::Unsupported { .. } => "unsupported",
+        Error::ProviderIdRequired { .. } => "provider_id_required",
+        Error::Conflict(_) => "conflict",
+        Error::Busy(..) => "busy",
+        Error::Settling => "settling",
+        Error::Away { .. } => "away",
+        Error::Lost(_) => "lost",
+        Error::Deadline(_) => "deadline",
     }
 }
 

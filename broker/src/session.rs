@@ -84,6 +84,14 @@ pub struct Broken {
     pub why: String,
 }
 
+impl Broken {
+    /// Nobody reads what we write.
+    fn gone() -> Self {
+        const CANCELLED: i32 = 1;
+        Self { code: CANCELLED, why: "the other end is gone".to_owned() }
+    }
+}
+
 /// The way to the driver.
 pub type Outbound = mpsc::Sender<BrokerSide>;
 
@@ -142,7 +150,7 @@ impl Session {
                 end = self.ends.recv() => return end,
                 frame = inbound.next() => frame,
                 permit = outbound.reserve(), if self.machine.has_frame(now) => {
-                    let Ok(permit) = permit else { return End::Left };
+                    let Ok(permit) = permit else { return End::Broken(Broken::gone()) };
                     if let Some(frame) = self.machine.next_frame(Instant::now()) {
                         permit.send(frame);
                     }

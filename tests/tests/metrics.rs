@@ -214,6 +214,24 @@ async fn a_kind_without_a_driver_shows_who_wants_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_kind_that_a_caller_made_up_is_no_label() {
+    let broker = TestBroker::start();
+    let controller = broker.controller().await;
+    for api_version in ["", "typo.dev/v1"] {
+        let class = catalog::class(api_version, "Typo", "small");
+        let request = MachineRequest { class: Some(class), ..Controller::request("w") };
+        let impatient = controller.create_with(request.clone()).await.unwrap_err();
+        assert_eq!(impatient.code(), Code::Unavailable);
+        let patient = MachineRequest { wait_for_driver: true, ..request };
+        let patient = controller.creating_with(tonic::Request::new(patient));
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let page = Page::of(&broker);
+        assert!(!page.0.contains("Typo"), "{}", page.0);
+        drop(patient);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn there_are_never_more_than_64_kinds_and_others() {
     let broker = TestBroker::start();
     let mut drivers = Vec::new();

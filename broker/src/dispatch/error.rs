@@ -20,7 +20,12 @@ pub enum Error {
 
     /// Nothing was sent: safe to retry.
     #[error("no driver is connected for {wanted}; {}", connected_text(.connected))]
-    NoDriver { wanted: DriverKey, connected: Vec<DriverKey> },
+    NoDriver {
+        wanted: DriverKey,
+        connected: Vec<DriverKey>,
+        /// Whether the kind exists at all, as far as the catalog says.
+        is_known: bool,
+    },
 
     /// Nothing was sent: safe to retry.
     #[error("no driver for {key} takes new work: the one that is connected {why}")]
@@ -132,6 +137,15 @@ impl Error {
         match self {
             Error::Busy(seen, _) | Error::Lost(seen) | Error::Deadline(seen) => seen.delivery,
             _ => Delivery::NotSent,
+        }
+    }
+
+    /// Whether the kind that was asked for exists, and is not just a caller's word.
+    pub fn knows_kind(&self) -> bool {
+        match self {
+            Error::Invalid { .. } | Error::NoClass(_) | Error::Stopping => false,
+            Error::NoDriver { is_known, .. } => *is_known,
+            _ => true,
         }
     }
 

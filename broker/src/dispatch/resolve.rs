@@ -208,6 +208,7 @@ impl Ask {
                     provider: None,
                 },
                 connected,
+                is_known: false,
             }),
             several => Err(Error::invalid(
                 "class.api_version",
@@ -224,7 +225,7 @@ fn unknown_class(id: ClassId, registry: &Registry) -> Error {
         return Error::NoClass(id);
     }
     let wanted = DriverKey { api_version: id.api_version, kind: id.kind, provider: None };
-    Error::NoDriver { wanted, connected }
+    Error::NoDriver { wanted, connected, is_known: false }
 }
 
 impl fmt::Debug for Ask {

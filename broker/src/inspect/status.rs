@@ -73,7 +73,10 @@ fn concerns(rooms: &Rooms, drivers: &[v1::Driver]) -> Vec<Concern> {
         );
     }
     for problem in rooms.catalog.problems() {
-        say(format!("catalog: {problem}"), "mend the file; what it said before is in force");
+        say(
+            format!("catalog: {problem}"),
+            "mend the file; what it said before, if anything, stays in force",
+        );
     }
     shortened(concerns)
 }
