@@ -243,6 +243,31 @@ async fn who_watches_operations_sees_one_come_and_end() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn machines_that_wait_for_a_driver_that_is_away_are_a_concern() {
+    let broker = TestBroker::start();
+    let mut lost = broker.driver("lost").await;
+    let other = broker.driver("other").await;
+    let controller = broker.controller().await;
+    // Until one of them goes to the driver that will be lost.
+    let mut creates = Vec::new();
+    for number in 0..32 {
+        creates.push(controller.creating(&format!("w-{number}")));
+    }
+    lost.take().await;
+    lost.vanish();
+    broker.until_drivers(1).await;
+
+    let request = v1::GetBrokerStatusRequest {};
+    let status = registry(&broker).await.get_broker_status(request).await.unwrap().into_inner();
+
+    let waits = |concern: &v1::Concern| concern.what.contains("for driver instance lost");
+    assert!(status.concerns.iter().any(waits), "{:?}", status.concerns);
+    drop(creates);
+    other.vanish();
+    broker.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_operation_that_has_used_up_most_of_its_time_deserves_a_look() {
     let broker = TestBroker::start();
     let mut driver = broker.driver("a").await;

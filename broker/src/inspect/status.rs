@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use broker_proto::v1::{self, Concern, DriverState};
 
 use super::{Rooms, describe};
+use crate::registry::Holder;
 
 /// A driver that fails this often by its own fault deserves a look, once it had some work.
 const HIGH_ERROR_RATE: f64 = 0.5;
@@ -58,6 +59,14 @@ fn concerns(rooms: &Rooms, drivers: &[v1::Driver]) -> Vec<Concern> {
             "look at its process and its network; it gets no new work until it is heard again",
         );
     }
+    for (instance, count) in held(rooms) {
+        let machines = if count == 1 { "machine waits" } else { "machines wait" };
+        say(
+            format!("{count} {machines} for driver instance {instance}, which is away"),
+            "bring it back under the same instance id: only it knows what became of them; \
+             otherwise they are free when their operations' time is over",
+        );
+    }
     for (kind, count) in unserved(rooms) {
         let classes = if count == 1 { "class" } else { "classes" };
         say(
@@ -83,6 +92,17 @@ fn concerns(rooms: &Rooms, drivers: &[v1::Driver]) -> Vec<Concern> {
 
 fn fails_often(driver: &v1::Driver) -> bool {
     driver.succeeded + driver.failed >= ENOUGH_ANSWERS && driver.error_rate >= HIGH_ERROR_RATE
+}
+
+/// How many machines are held for each instance that is away.
+fn held(rooms: &Rooms) -> BTreeMap<String, usize> {
+    let mut held = BTreeMap::new();
+    for (_, hold) in rooms.ledger.holds() {
+        if let Holder::Away = rooms.registry.holder(&hold) {
+            *held.entry(hold.instance.to_string()).or_default() += 1;
+        }
+    }
+    held
 }
 
 /// How many classes of each kind nobody serves.

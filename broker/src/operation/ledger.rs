@@ -361,6 +361,15 @@ impl Ledger {
         }
     }
 
+    /// The machines that are held for what may still run.
+    pub fn holds(&self) -> Vec<(MachineId, Hold)> {
+        let held = self.0.machines.iter().filter_map(|entry| match entry.value() {
+            Work::MayRun(hold) => Some((entry.key().clone(), hold.clone())),
+            Work::Running(_) | Work::Answered { .. } => None,
+        });
+        held.collect()
+    }
+
     pub fn running(&self) -> Vec<Arc<Operation>> {
         self.0.running.iter().map(|entry| Arc::clone(entry.value())).collect()
     }
