@@ -263,3 +263,74 @@ fn read_file(path: &Path) -> anyhow::Result<Options> {
     serde_saphyr::from_str_with_options(&text, options)
         .map_err(|error| anyhow!("in the configuration {}: {error}", path.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args as _, FromArgMatches as _};
+
+    use super::*;
+
+    fn command() -> clap::Command {
+        Options::augment_args(clap::Command::new("serve"))
+    }
+
+    fn checked(args: &[&str]) -> anyhow::Result<Config> {
+        let matches = command().try_get_matches_from([&["serve"], args].concat())?;
+        Options::from_arg_matches(&matches)?.check()
+    }
+
+    fn file(text: &str) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(&file, text).unwrap();
+        file
+    }
+
+    #[test]
+    fn every_flag_is_also_a_variable_and_a_line_of_the_file() {
+        for flag in command().get_arguments() {
+            let id = flag.get_id().as_str();
+            let variable = format!("BROKER_{}", id.to_uppercase());
+            assert_eq!(flag.get_env(), Some(variable.as_ref()), "--{id}");
+            if id != "config" {
+                let mut words = id.split('_');
+                let mut field = words.next().unwrap().to_owned();
+                for word in words {
+                    field.push_str(&word[..1].to_uppercase());
+                    field.push_str(&word[1..]);
+                }
+                let read = serde_saphyr::from_str::<Options>(&format!("{field}: []"));
+                let error = read.err().map(|error| error.to_string()).unwrap_or_default();
+                assert!(!error.contains("unknown field"), "{field}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_flag_wins_over_the_file_and_that_over_the_default() {
+        let file = file("queue: 5\nreplica: from-file\ndeadAfter: 40s\nseatingOf: [A=standby]\n");
+        let path = file.path().to_str().unwrap();
+        let config = checked(&["--config", path, "--replica", "from-flag"]).unwrap();
+        assert_eq!(config.admission.replica, "from-flag");
+        assert_eq!(config.admission.queue, 5);
+        assert_eq!(config.admission.times.dead_after, Duration::from_secs(40));
+        assert_eq!(config.seating.kinds["A"], Policy::Standby);
+        assert_eq!(config.grace, Duration::from_secs(30));
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_with_a_reason() {
+        let wrong = file("quue: 5\n");
+        for (args, reason) in [
+            (&["--listen", "0.0.0.0:5000"][..], "--insecure"),
+            (&["--ping-every", "20s"], "--suspect-after"),
+            (&["--ping-every", "0s"], "at least"),
+            (&["--queue", "18446744073709551615"], "at most"),
+            (&["--config", wrong.path().to_str().unwrap()], "quue"),
+            (&["--config", "/does/not/exist"], "/does/not/exist"),
+            (&["--seating-of", "A=best"], "exclusive"),
+        ] {
+            let error = format!("{:#}", checked(args).unwrap_err());
+            assert!(error.contains(reason), "{args:?}: {error}");
+        }
+    }
+}

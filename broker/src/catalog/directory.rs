@@ -48,10 +48,6 @@ impl Directory {
         Ok(Arc::new(Self { root, store: Store::new(snapshot), files: Mutex::new(files) }))
     }
 
-    pub fn path(&self) -> &Path {
-        &self.root
-    }
-
     /// Reads the folder again, now. Blocks while it reads. Says whether anything is different.
     pub fn reload(&self) -> bool {
         // A panic half-way leaves some files new and some old, which the next reload mends.

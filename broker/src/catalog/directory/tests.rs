@@ -50,7 +50,7 @@ fn names(catalog: &Directory) -> Vec<String> {
 
 /// The problems, each with its file's name alone.
 fn problems(catalog: &Directory) -> Vec<String> {
-    let root = format!("{}/", catalog.path().display());
+    let root = format!("{}/", catalog.root.display());
     catalog.problems().iter().map(|problem| problem.to_string().replace(&root, "")).collect()
 }
 
