@@ -30,7 +30,7 @@ use self::{
     writer::{Counts, Writer},
 };
 pub use self::{
-    record::{Caller, Class, Event, Outcome, Record, bounded},
+    record::{Class, Event, Outcome, Record, bounded},
     target::{Rotation, Size, Target},
 };
 
@@ -89,13 +89,18 @@ impl Audit {
         if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) =
             shared.records.try_send(Some(Box::new(record())))
         {
-            shared.counts.dropped.fetch_add(1, Ordering::Relaxed);
+            shared.counts.lose(1);
         }
     }
 
     /// How many lines were lost since the start.
     pub fn lost(&self) -> u64 {
         self.0.as_ref().map_or(0, |shared| shared.counts.lost())
+    }
+
+    /// How long ago the last of them was lost.
+    pub fn last_lost(&self) -> Option<Duration> {
+        self.0.as_ref().and_then(|shared| shared.counts.last_lost())
     }
 
     /// Writes what is still queued, for at most `patience`. What comes later is lost.

@@ -1,34 +1,337 @@
-//! Who is calling: the one place that decides.
+//! Who is calling and what they may do: the one place that decides.
 //!
-//! So far there is one credential, the token of a driver program that the broker started itself, and a
-//! caller without any is let in, since the broker serves loopback only unless told otherwise.
+//! 1. Every call of every service becomes a [`Caller`]: a bearer token ([`Auth::with_token`]) or a
+//!    certificate proves an [`Identity`]. A credential that is wrong is never taken for none.
+//! 2. [`Auth::admits`] holds it against what the method needs ([`need`]).
+//! 3. Where it depends on what is asked, the doors ask [`Auth::allows`] with the details.
+//! 4. Streams stay open for long: [`Auth::revoked`] says when one must end.
+//!
+//! Without a policy everyone may do everything. That is for loopback, and for who said `--insecure`.
 
-use crate::children::Tokens;
+mod bearer;
+mod files;
+mod identity;
+mod policy;
+mod rules;
+mod territory;
+mod tokens;
 
-#[derive(Clone, Debug, Default)]
-pub struct Auth {
-    children: Tokens,
+use std::{
+    fmt,
+    future::pending,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+
+use arc_swap::ArcSwap;
+use broker_tls::PeerCertificate;
+use tokio::{sync::watch, time::sleep};
+
+pub use self::{
+    bearer::{Authenticator, Bearer, Holder},
+    files::Files,
+    identity::{FORMS, Identity},
+    policy::{Act, Error as PolicyError, Namespaces, Policy, Refusal, Subject},
+    rules::{Need, need},
+    territory::Territory,
+    tokens::{TokenFile, make as make_token},
+};
+use crate::driver::{ConnectionId, DriverKey};
+
+/// How often credentials are looked at again on open streams, unless told otherwise.
+pub const RECHECK: Duration = Duration::from_secs(5 * 60);
+
+/// Cheap to clone: every clone is the same.
+#[derive(Clone, Debug)]
+pub struct Auth(Arc<Shared>);
+
+/// What an [`Auth`] goes by.
+#[derive(Debug)]
+pub struct Settings {
+    /// `None`: everyone may do everything.
+    pub policy: Option<Policy>,
+    /// Who know tokens.
+    pub authenticators: Vec<Arc<dyn Authenticator>>,
+    /// What the ports are served with; knows whether a client's certificate is still good.
+    pub tls: Option<broker_tls::Server>,
+    /// How often credentials are looked at again on open streams.
+    pub recheck: Duration,
+}
+
+#[derive(Debug)]
+struct Shared {
+    policy: Option<ArcSwap<Policy>>,
+    authenticators: Vec<Arc<dyn Authenticator>>,
+    tls: Option<broker_tls::Server>,
+    recheck: Duration,
+    /// Changes with everything that may end what was allowed.
+    changed: watch::Sender<()>,
+    /// What is wrong with the files at the moment.
+    problems: Mutex<Vec<String>>,
+}
+
+/// Somebody who was recognised.
+#[derive(Clone)]
+pub struct Caller {
+    pub connection: ConnectionId,
+    pub address: Arc<str>,
+    pub identity: Identity,
+    proof: Proof,
+}
+
+#[derive(Clone)]
+enum Proof {
+    None,
+    Certificate(Arc<PeerCertificate>),
+    Token(Bearer, Option<SystemTime>),
 }
 
 /// Why a caller is not let in.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
     #[error("the authorization header is not a bearer token")]
     NotBearer,
     #[error("the bearer token is not known, or no longer")]
     UnknownToken,
+    /// Nobody, where somebody was needed.
+    #[error("no credentials: show a client certificate or a bearer token")]
+    NoCredentials,
+    #[error(
+        "the client certificate has no name to know its holder by: \
+         a URI or DNS name, or a common name without white space"
+    )]
+    NamelessCertificate,
+    #[error("the client certificate is no longer good: {0}")]
+    BadCertificate(String),
+    #[error("there is no such method")]
+    NoSuchMethod,
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// It may serve other kinds or namespaces than when it registered.
+    #[error("the policy changed what this driver may serve; register again")]
+    Moved,
+    /// On the admin port.
+    #[error("the session in the browser is over; log in again")]
+    LoggedOut,
+    /// On the admin port: a browser may have been led to ask for this.
+    #[error("this may come from another site: {0}")]
+    CrossSite(&'static str),
 }
 
 impl Auth {
-    pub fn new(children: Tokens) -> Self {
-        Self { children }
+    pub fn new(settings: Settings) -> Self {
+        Self(Arc::new(Shared {
+            policy: settings.policy.map(ArcSwap::from_pointee),
+            authenticators: settings.authenticators,
+            tls: settings.tls,
+            recheck: settings.recheck,
+            changed: watch::Sender::new(()),
+            problems: Mutex::default(),
+        }))
     }
 
-    /// Checks the `authorization` header of a call, if it has one.
-    pub fn check(&self, authorization: Option<&[u8]>) -> Result<(), Denied> {
-        let Some(authorization) = authorization else { return Ok(()) };
-        let token = authorization.strip_prefix(b"Bearer ").ok_or(Denied::NotBearer)?;
-        let token = std::str::from_utf8(token).map_err(|_| Denied::NotBearer)?;
-        if self.children.contains(token) { Ok(()) } else { Err(Denied::UnknownToken) }
+    /// What the ports are served with, if it is TLS.
+    pub fn tls(&self) -> Option<&broker_tls::Server> {
+        self.0.tls.as_ref()
+    }
+
+    /// Whether there is a policy to hold callers against.
+    pub fn has_policy(&self) -> bool {
+        self.0.policy.is_some()
+    }
+
+    /// By whose name what a caller takes is counted. Where everyone may do everything there are no names.
+    pub fn counts_as<'a>(&self, caller: &'a Caller) -> Option<&'a Identity> {
+        self.has_policy().then_some(&caller.identity)
+    }
+
+    /// Who is at the other end of a connection, as far as that proves it. The certificate was verified
+    /// in the handshake.
+    pub fn without_token(
+        connection: ConnectionId,
+        address: Arc<str>,
+        certificate: Option<Arc<PeerCertificate>>,
+    ) -> Result<Caller, Denied> {
+        let nobody = Caller::anonymous(connection, address);
+        let Some(certificate) = certificate else { return Ok(nobody) };
+        let (uris, dns) = (&certificate.uri_sans, &certificate.dns_sans);
+        let identity = Identity::of_certificate(uris, dns, certificate.common_name.as_deref())
+            .ok_or(Denied::NamelessCertificate)?;
+        Ok(Caller { identity, proof: Proof::Certificate(certificate), ..nobody })
+    }
+
+    /// Whether the certificate of a connection that may be old is still good.
+    ///
+    /// Asked for every call, so it is verified only when the CAs are not those of `verified`, their
+    /// number when it was last found good.
+    pub fn looks_good(
+        &self,
+        certificate: &PeerCertificate,
+        verified: &AtomicU64,
+    ) -> Result<(), Denied> {
+        let Some(tls) = &self.0.tls else { return Ok(()) };
+        let (now, cas) = (SystemTime::now(), *tls.ca_changes().borrow());
+        if verified.load(Ordering::Relaxed) == cas && now <= certificate.not_after {
+            return Ok(());
+        }
+        tls.verify(certificate, now)
+            .map_err(|problem| Denied::BadCertificate(problem.to_string()))?;
+        verified.store(cas, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Who shows this `authorization` header. It goes before what the connection proves.
+    pub async fn with_token(&self, at: Caller, authorization: &[u8]) -> Result<Caller, Denied> {
+        let token = read_bearer(authorization)?;
+        let holder = self.holder(token).await.ok_or(Denied::UnknownToken)?;
+        let proof = Proof::Token(token, holder.expires);
+        Ok(Caller { identity: holder.identity, proof, ..at })
+    }
+
+    /// Whether a method with this need may be called.
+    pub fn admits(&self, caller: &Caller, need: Need) -> Result<(), Denied> {
+        self.ask(caller, |policy| policy.meets(&caller.identity, need))
+    }
+
+    /// Whether just this may be done.
+    pub fn allows(&self, caller: &Caller, act: Act<'_>) -> Result<(), Denied> {
+        self.ask(caller, |policy| policy.allows(&caller.identity, act).map(drop))
+    }
+
+    /// Where a driver may serve all these kinds.
+    pub fn territory(&self, caller: &Caller, keys: &[DriverKey]) -> Result<Territory, Denied> {
+        let Some(policy) = &self.0.policy else { return Ok(Territory::everywhere(keys)) };
+        let policy = policy.load();
+        let of = |key: &DriverKey| Ok((key.clone(), policy.territory(&caller.identity, key)?));
+        let territory = keys.iter().map(of).collect::<Result<_, Refusal>>();
+        territory.map_err(|refusal| nobody_or(caller, refusal))
+    }
+
+    /// Returns why, once a caller's credentials hold no longer or `still` says no.
+    ///
+    /// Looked at again every now and then, when the credentials expire, and at once when the policy or
+    /// the tokens change.
+    pub async fn revoked(
+        &self,
+        caller: &Caller,
+        still: impl Fn(&Self) -> Result<(), Denied>,
+    ) -> Denied {
+        let mut changes = self.0.changed.subscribe();
+        let mut cas = self.0.tls.as_ref().map(broker_tls::Server::ca_changes);
+        let mut other_cas = async || match &mut cas {
+            Some(cas) => cas.changed().await,
+            None => pending().await,
+        };
+        loop {
+            // First of all, since something may have changed before we listened.
+            if let Err(denied) = self.recheck(caller).await.and_then(|()| still(self)) {
+                return denied;
+            }
+            let look = self.0.recheck.min(caller.valid_for().unwrap_or(Duration::MAX));
+            tokio::select! {
+                // The sender lives as long as we do.
+                _ = changes.changed() => {}
+                _ = other_cas() => {}
+                () = sleep(look) => {}
+            }
+        }
+    }
+
+    /// What is wrong with the files at the moment; what they said last is in force.
+    pub fn problems(&self) -> Vec<String> {
+        self.0.problems.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether a caller's credentials still hold.
+    pub async fn recheck(&self, caller: &Caller) -> Result<(), Denied> {
+        match &caller.proof {
+            Proof::None => Ok(()),
+            Proof::Certificate(certificate) => match &self.0.tls {
+                Some(tls) => tls
+                    .verify(certificate, SystemTime::now())
+                    .map_err(|problem| Denied::BadCertificate(problem.to_string())),
+                None => Ok(()),
+            },
+            Proof::Token(token, _) => match self.holder(*token).await {
+                Some(holder) if holder.identity == caller.identity => Ok(()),
+                _ => Err(Denied::UnknownToken),
+            },
+        }
+    }
+
+    async fn holder(&self, token: Bearer) -> Option<Holder> {
+        for authenticator in &self.0.authenticators {
+            if let Some(holder) = authenticator.holder(token).await {
+                return Some(holder);
+            }
+        }
+        None
+    }
+
+    fn ask(
+        &self,
+        caller: &Caller,
+        question: impl Fn(&Policy) -> Result<(), Refusal>,
+    ) -> Result<(), Denied> {
+        let Some(policy) = &self.0.policy else { return Ok(()) };
+        question(&policy.load()).map_err(|refusal| nobody_or(caller, refusal))
     }
 }
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { policy: None, authenticators: Vec::new(), tls: None, recheck: RECHECK }
+    }
+}
+
+impl Caller {
+    /// Who proved nothing.
+    pub fn anonymous(connection: ConnectionId, address: Arc<str>) -> Self {
+        Self { connection, address, identity: Identity::anonymous(), proof: Proof::None }
+    }
+
+    /// Whether it proved nothing.
+    pub fn is_anonymous(&self) -> bool {
+        matches!(self.proof, Proof::None)
+    }
+
+    /// How long its credentials are good, if that has an end.
+    fn valid_for(&self) -> Option<Duration> {
+        let expires = match &self.proof {
+            Proof::None => None,
+            Proof::Certificate(certificate) => Some(certificate.not_after),
+            Proof::Token(_, expires) => *expires,
+        };
+        // A little later: at that very second it is still good.
+        let left = |at: SystemTime| at.duration_since(SystemTime::now()).unwrap_or_default();
+        expires.map(|at| left(at) + Duration::from_secs(1))
+    }
+}
+
+impl fmt::Debug for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", self.identity, self.address)
+    }
+}
+
+/// Who showed nothing is told to show something, and not that the policy does not name it.
+fn nobody_or(caller: &Caller, refusal: Refusal) -> Denied {
+    match caller.proof {
+        Proof::None => Denied::NoCredentials,
+        Proof::Certificate(_) | Proof::Token(..) => Denied::Refused(refusal),
+    }
+}
+
+fn read_bearer(authorization: &[u8]) -> Result<Bearer, Denied> {
+    let (scheme, token) = authorization.split_at_checked(7).ok_or(Denied::NotBearer)?;
+    if !scheme.eq_ignore_ascii_case(b"bearer ") || token.is_empty() {
+        return Err(Denied::NotBearer);
+    }
+    Ok(Bearer::new(token))
+}
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,7 @@
 //! implementation's affair: a folder of YAML ([`Directory`]), a text ([`Static`]). What one driver
 //! may see of a catalog is its [`Scope`]; nobody hands a class or a secret to a driver around it.
 
-use std::{fmt, path::PathBuf, sync::Arc};
+use std::{fmt, path::PathBuf, sync::Arc, time::SystemTime};
 
 use tokio::sync::broadcast;
 
@@ -43,6 +43,13 @@ pub trait Catalog: Send + Sync + fmt::Debug + 'static {
 
     /// The plain secret of that name. Drivers are answered through a [`Scope`].
     fn secret(&self, name: &SecretName) -> Option<Arc<Secret>>;
+
+    /// How many secrets there are.
+    fn secrets(&self) -> usize;
+
+    /// When it was last read without finding anything wrong; that it was read anew and is the same
+    /// counts.
+    fn last_good(&self) -> Option<SystemTime>;
 
     /// The secrets that change (rotation) from now on, to be pushed to drivers. A receiver that
     /// lags loses the oldest, which is fine: revisions and drivers' maximum ages catch up.

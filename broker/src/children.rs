@@ -2,7 +2,7 @@
 //!
 //! [`supervise`] keeps one such program running: it gets the broker's address and a token in its
 //! environment and dials back in like any other driver. What it prints appears on our standard
-//! error, line by line.
+//! error, line by line, as text or as JSON, as our log is.
 //!
 //! Nothing it starts is ever left behind, not even when the broker is killed on the spot. To that
 //! end the broker starts its own executable as a [`leash`], which in turn starts the program:
@@ -36,6 +36,8 @@ use backoff::{Backoff, Pace};
 use output::Output;
 use process::Process;
 
+use crate::telemetry::LogFormat;
+
 /// Keeps a driver program running until `shutdown`, and returns when nothing of it is left.
 ///
 /// `shutdown` should come when the drivers have been drained: from then on the program has
@@ -43,14 +45,44 @@ use process::Process;
 /// polls, so that each program keeps its instance id over restarts of the broker.
 pub fn supervise(
     command: DriverCommand,
-    broker_address: String,
+    broker: Home,
     tokens: Tokens,
+    format: LogFormat,
     shutdown: CancellationToken,
 ) -> impl Future<Output = ()> + Send + 'static {
-    Children::default().supervise(command, broker_address, tokens, shutdown)
+    Children::printing(format).supervise(command, broker, tokens, shutdown)
 }
 
-/// How programs are kept running; other than the default only in tests.
+/// Where a program finds the broker that started it.
+#[derive(Clone, Debug)]
+pub struct Home {
+    pub address: String,
+    /// Served with this, if it is TLS.
+    pub tls: Option<broker_tls::Server>,
+}
+
+impl Home {
+    /// What a program is told of it. A variable without a value must not be inherited: the broker's
+    /// own environment may be meant for somebody else.
+    ///
+    /// A program trusts the very certificate that the broker serves, since no CA need be known here.
+    /// It reads it whenever it dials, so it finds the next one, too.
+    fn variables(&self) -> [(&'static str, Option<OsString>); 6] {
+        let file = self.tls.as_ref().map(|tls| tls.files().cert.clone());
+        let file = file.map(|file| std::path::absolute(&file).unwrap_or(file).into_os_string());
+        let name = self.tls.as_ref().and_then(|tls| tls.certificate().any_name());
+        [
+            ("BROKER_ADDRESS", Some(self.address.clone().into())),
+            ("BROKER_CA", file),
+            ("BROKER_SERVER_NAME", name.map(Into::into)),
+            ("BROKER_CERT", None),
+            ("BROKER_KEY", None),
+            ("BROKER_TOKEN_FILE", None),
+        ]
+    }
+}
+
+/// How programs are kept running; in another way only in tests.
 #[derive(Clone, Debug)]
 struct Children {
     /// What starts a leash. The program and its arguments follow.
@@ -60,22 +92,20 @@ struct Children {
     output: Output,
 }
 
-impl Default for Children {
-    fn default() -> Self {
+impl Children {
+    fn printing(format: LogFormat) -> Self {
         Self {
             leash: vec![own_executable(), "leash".into(), "--".into()],
             grace: leash::GRACE,
             pace: Pace::default(),
-            output: Output::stderr(),
+            output: Output::stderr(format),
         }
     }
-}
 
-impl Children {
     fn supervise(
         self,
         command: DriverCommand,
-        broker_address: String,
+        broker: Home,
         tokens: Tokens,
         shutdown: CancellationToken,
     ) -> impl Future<Output = ()> + Send + 'static {
@@ -84,7 +114,7 @@ impl Children {
         let process = Process {
             label: format!("{} {number}", command.name()),
             command,
-            broker_address,
+            broker,
             instance_id,
             tokens,
             children: self,

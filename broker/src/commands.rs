@@ -1,7 +1,10 @@
 //! What the binary can be told to do.
 
+mod certs;
 mod dev;
+mod policy;
 mod serve;
+mod tokens;
 
 use std::process::ExitCode;
 
@@ -24,6 +27,14 @@ pub enum Command {
     Serve(Box<Options>),
     /// Start a working system with a sample catalog and the sim driver, for trying things out
     Dev(dev::Args),
+    /// Check a policy file, and ask what it allows
+    #[command(subcommand)]
+    Policy(policy::Command),
+    /// Make bearer tokens
+    #[command(subcommand)]
+    Tokens(tokens::Command),
+    /// Make certificates, for trying things out
+    Certs(certs::Args),
     /// The sim driver, as `dev` starts it
     #[command(hide = true)]
     SimDriver(sim_driver::Args),
@@ -41,7 +52,16 @@ pub fn main(command: Command) -> ExitCode {
         Command::Leash { program } => return leash::run(program),
         Command::Serve(options) => in_runtime(serve::run(*options)),
         Command::Dev(args) => in_runtime(dev::run(args)),
-        Command::SimDriver(args) => in_runtime(sim_driver::run(args)),
+        Command::Policy(policy::Command::Check(check)) => match check.run() {
+            Ok(code) => return code,
+            Err(error) => {
+                eprintln!("error: {error:#}");
+                return ExitCode::from(2);
+            }
+        },
+        Command::Tokens(command) => tokens::run(command),
+        Command::Certs(args) => certs::run(args),
+        Command::SimDriver(args) => in_runtime(sim_driver::main(args)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

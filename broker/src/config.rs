@@ -13,21 +13,29 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow, bail};
+use broker_otlp::Endpoint;
 use serde::Deserialize;
 
 pub use self::values::CatalogSource;
 use self::values::{KindPolicy, Span};
 use crate::{
     audit::{self, Rotation},
+    auth,
+    bounds::Limits,
     children::DriverCommand,
     grpc::Admission,
     registry::{Policy, Seating},
     session::Times,
-    telemetry::LogFormat,
+    telemetry::{LogFormat, Otlp},
 };
 
 /// More often would be noise, not news.
 const SHORTEST_PING: Duration = Duration::from_millis(10);
+const SHORTEST_RECHECK: Duration = Duration::from_secs(1);
+/// A handshake takes its time on a slow line.
+const SHORTEST_NEWCOMER: Duration = Duration::from_secs(1);
+/// A bearer token and the trace of a caller have to fit in.
+const SMALLEST_HEADERS: u32 = 4 * 1024;
 const LONGEST_QUEUE: usize = 1_000_000;
 const SMALLEST_AUDIT: u64 = 1 << 20;
 const MOST_AUDITS: u32 = 1_000;
@@ -96,9 +104,86 @@ pub struct Options {
     #[arg(long, env = "BROKER_REPLICA", value_name = "NAME")]
     replica: Option<String>,
 
+    /// The broker's certificate as PEM, with those that lead to its CA; read again when it changes
+    #[arg(long, env = "BROKER_TLS_CERT", value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+
+    /// The key of that certificate
+    #[arg(long, env = "BROKER_TLS_KEY", value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+
+    /// The CAs of drivers, controllers and operators that show a certificate
+    #[arg(long, env = "BROKER_CLIENT_CA", value_name = "FILE")]
+    client_ca: Option<PathBuf>,
+
     /// Serve addresses other than loopback without TLS: anyone who can reach them gets in
     #[arg(long, env = "BROKER_INSECURE", num_args = 0..=1, default_missing_value = "true")]
     insecure: Option<bool>,
+
+    /// Who may do what: a policy file (see docs/security.md). Nothing is allowed that it does not
+    /// name; without one, whoever can reach the broker may do everything
+    #[arg(long, env = "BROKER_POLICY", value_name = "FILE")]
+    policy: Option<PathBuf>,
+
+    /// Whose bearer tokens are known: a file of digests, made with `machine-broker tokens new`
+    #[arg(long, env = "BROKER_TOKENS", value_name = "FILE")]
+    tokens: Option<PathBuf>,
+
+    /// How often credentials are looked at again on open streams [default: 5m]
+    #[arg(long, env = "BROKER_RECHECK", value_name = "TIME")]
+    recheck: Option<Span>,
+
+    /// Connections of drivers, controllers and operators [default: 20000, and no more than the limit
+    /// of open files has room for]
+    #[arg(long, env = "BROKER_MAX_CONNECTIONS", value_name = "NUMBER")]
+    max_connections: Option<usize>,
+
+    /// Connections of a port on which nobody was let in so far; beyond it the oldest goes
+    /// [default: 1024]
+    #[arg(long, env = "BROKER_MAX_NEWCOMERS", value_name = "NUMBER")]
+    max_newcomers: Option<usize>,
+
+    /// How long a connection may be one of these [default: 10s]
+    #[arg(long, env = "BROKER_NEWCOMER_TIME", value_name = "TIME")]
+    newcomer_time: Option<Span>,
+
+    /// Drivers that are connected at once [default: 20000]
+    #[arg(long, env = "BROKER_MAX_DRIVERS", value_name = "NUMBER")]
+    max_drivers: Option<usize>,
+
+    /// Streams of drivers that have not registered so far [default: 10000]
+    #[arg(long, env = "BROKER_MAX_UNREGISTERED", value_name = "NUMBER")]
+    max_unregistered: Option<usize>,
+
+    /// Registrations in a second; five times as many at once after a quiet time [default: 2000]
+    #[arg(long, env = "BROKER_REGISTRATION_RATE", value_name = "NUMBER")]
+    registration_rate: Option<u32>,
+
+    /// Streams of controllers and operators (Submit, watches) [default: 2000]
+    #[arg(long, env = "BROKER_MAX_STREAMS", value_name = "NUMBER")]
+    max_streams: Option<usize>,
+
+    /// Of all of these, the part that one identity may have, up to 1 [default: 0.5]
+    #[arg(long, env = "BROKER_IDENTITY_SHARE", value_name = "RATIO")]
+    identity_share: Option<f64>,
+
+    /// Calls and streams at once on one connection [default: 20000]
+    #[arg(long, env = "BROKER_MAX_CONNECTION_STREAMS", value_name = "NUMBER")]
+    max_connection_streams: Option<u32>,
+
+    /// Calls that a client takes back before they are looked at, on one connection; beyond it the
+    /// connection is closed [default: 200]
+    #[arg(long, env = "BROKER_MAX_RESETS", value_name = "NUMBER")]
+    max_resets: Option<usize>,
+
+    /// The headers of one call [default: 16KiB]
+    #[arg(long, env = "BROKER_MAX_HEADERS", value_name = "SIZE")]
+    max_headers: Option<audit::Size>,
+
+    /// Lines in a second about those who are refused, in the log and in the audit log; the rest is
+    /// summed up [default: 50]
+    #[arg(long, env = "BROKER_REFUSAL_LINES", value_name = "NUMBER")]
+    refusal_lines: Option<u32>,
 
     /// What is logged, as in RUST_LOG [default: info]
     #[arg(long, env = "BROKER_LOG", value_name = "FILTER")]
@@ -119,6 +204,15 @@ pub struct Options {
     /// How many files that were put aside are kept [default: 5]
     #[arg(long, env = "BROKER_AUDIT_KEEP", value_name = "NUMBER")]
     audit_keep: Option<u32>,
+
+    /// Export spans to this OpenTelemetry collector, by OTLP over gRPC [default: nowhere]
+    #[arg(long, env = "BROKER_OTLP_ENDPOINT", value_name = "http://HOST:PORT")]
+    otlp_endpoint: Option<String>,
+
+    /// Of traces that begin here, how many are exported, from 0 to 1 [default: 1]; those of callers
+    /// are if theirs are
+    #[arg(long, env = "BROKER_OTLP_SAMPLE", value_name = "RATIO")]
+    otlp_sample: Option<f64>,
 }
 
 /// The settings of `serve`, checked.
@@ -128,12 +222,19 @@ pub struct Config {
     pub admin: SocketAddr,
     pub catalog: Option<CatalogSource>,
     pub driver_commands: Vec<DriverCommand>,
+    /// Served on both ports.
+    pub tls: Option<broker_tls::server::Files>,
     pub seating: Seating,
     pub admission: Admission,
     pub grace: Duration,
+    pub policy: Option<PathBuf>,
+    pub tokens: Option<PathBuf>,
+    pub recheck: Duration,
+    pub limits: Limits,
     pub log: String,
     pub log_format: LogFormat,
     pub audit: Option<audit::Target>,
+    pub otlp: Option<Otlp>,
     /// Where it came from, to be read again.
     pub file: Option<PathBuf>,
 }
@@ -166,11 +267,31 @@ impl Options {
             bail!("--ping-every must be shorter than --suspect-after, and that than --dead-after");
         }
         let admission = Admission::default();
+        let limits = Limits::default();
+        let headers = options.max_headers.map_or(Ok(limits.headers), |size| size.0.try_into());
+        let limits = Limits {
+            connections: options.max_connections.unwrap_or(limits.connections),
+            newcomers: options.max_newcomers.unwrap_or(limits.newcomers),
+            newcomer_time: span(options.newcomer_time, limits.newcomer_time),
+            identity_share: options.identity_share.unwrap_or(limits.identity_share),
+            drivers: options.max_drivers.unwrap_or(limits.drivers),
+            unregistered: options.max_unregistered.unwrap_or(limits.unregistered),
+            registration_rate: options.registration_rate.unwrap_or(limits.registration_rate),
+            streams: options.max_streams.unwrap_or(limits.streams),
+            streams_per_connection: options
+                .max_connection_streams
+                .unwrap_or(limits.streams_per_connection),
+            headers: headers.context("--max-headers")?,
+            resets: options.max_resets.unwrap_or(limits.resets),
+            refusal_lines: options.refusal_lines.unwrap_or(limits.refusal_lines),
+        };
+        check_limits(&limits)?;
         let config = Config {
             listen: options.listen.unwrap_or_else(|| ([127, 0, 0, 1], 5000).into()),
             admin: options.admin.unwrap_or_else(|| ([127, 0, 0, 1], 8080).into()),
             catalog: options.catalog,
             driver_commands: options.driver_command,
+            tls: tls_files(options.tls_cert, options.tls_key, options.client_ca)?,
             seating: Seating {
                 default: options.seating.unwrap_or_default(),
                 kinds: options.seating_of.into_iter().map(|of| (of.kind, of.policy)).collect(),
@@ -183,17 +304,34 @@ impl Options {
                 ..admission
             },
             grace: span(options.grace, Duration::from_secs(30)),
+            policy: options.policy,
+            tokens: options.tokens,
+            recheck: span(options.recheck, auth::RECHECK),
+            limits,
             log: options.log.unwrap_or_else(|| "info".to_owned()),
             log_format: options.log_format.unwrap_or_default(),
             audit: audit_target(options.audit, options.audit_max_size, options.audit_keep)?,
+            otlp: otlp(options.otlp_endpoint, options.otlp_sample)?,
             file: options.config,
         };
+        if config.recheck < SHORTEST_RECHECK {
+            let shortest = humantime::format_duration(SHORTEST_RECHECK);
+            bail!("--recheck must be at least {shortest}");
+        }
+        if config.tls.is_some() && config.policy.is_none() {
+            bail!(
+                "with TLS there must be a policy, or else everyone who can connect may do everything: \
+                 give --policy FILE (`machine-broker certs init` makes one to begin with)"
+            );
+        }
         for (flag, address) in [("--listen", config.listen), ("--admin", config.admin)] {
-            if !address.ip().is_loopback() && !options.insecure.unwrap_or(false) {
+            let safe = address.ip().is_loopback() || config.tls.is_some();
+            if !safe && !options.insecure.unwrap_or(false) {
                 bail!(
                     "{flag} {address} is not a loopback address and there is no TLS: \
                      anyone who can reach it could create machines and read secrets. \
-                     Serve 127.0.0.1, or say --insecure if that is what you want"
+                     Give --tls-cert, --tls-key and --client-ca, serve 127.0.0.1, or say --insecure \
+                     if that is what you want"
                 );
             }
         }
@@ -217,13 +355,76 @@ impl Options {
             grace: self.grace.or(other.grace),
             settle: self.settle.or(other.settle),
             replica: self.replica.or(other.replica),
+            tls_cert: self.tls_cert.or(other.tls_cert),
+            tls_key: self.tls_key.or(other.tls_key),
+            client_ca: self.client_ca.or(other.client_ca),
             insecure: self.insecure.or(other.insecure),
+            policy: self.policy.or(other.policy),
+            tokens: self.tokens.or(other.tokens),
+            recheck: self.recheck.or(other.recheck),
+            max_connections: self.max_connections.or(other.max_connections),
+            max_newcomers: self.max_newcomers.or(other.max_newcomers),
+            newcomer_time: self.newcomer_time.or(other.newcomer_time),
+            max_drivers: self.max_drivers.or(other.max_drivers),
+            max_unregistered: self.max_unregistered.or(other.max_unregistered),
+            registration_rate: self.registration_rate.or(other.registration_rate),
+            max_streams: self.max_streams.or(other.max_streams),
+            identity_share: self.identity_share.or(other.identity_share),
+            max_connection_streams: self.max_connection_streams.or(other.max_connection_streams),
+            max_resets: self.max_resets.or(other.max_resets),
+            max_headers: self.max_headers.or(other.max_headers),
+            refusal_lines: self.refusal_lines.or(other.refusal_lines),
             log: self.log.or(other.log),
             log_format: self.log_format.or(other.log_format),
             audit: self.audit.or(other.audit),
             audit_max_size: self.audit_max_size.or(other.audit_max_size),
             audit_keep: self.audit_keep.or(other.audit_keep),
+            otlp_endpoint: self.otlp_endpoint.or(other.otlp_endpoint),
+            otlp_sample: self.otlp_sample.or(other.otlp_sample),
         }
+    }
+}
+
+fn check_limits(limits: &Limits) -> anyhow::Result<()> {
+    for (flag, number) in [
+        ("--max-connections", limits.connections),
+        ("--max-newcomers", limits.newcomers),
+        ("--max-drivers", limits.drivers),
+        ("--max-unregistered", limits.unregistered),
+        ("--max-streams", limits.streams),
+        ("--max-connection-streams", limits.streams_per_connection as usize),
+        ("--max-resets", limits.resets),
+        ("--registration-rate", limits.registration_rate as usize),
+        ("--refusal-lines", limits.refusal_lines as usize),
+    ] {
+        if number == 0 {
+            bail!("{flag} must be at least 1: with 0 nobody could do anything");
+        }
+    }
+    if limits.newcomer_time < SHORTEST_NEWCOMER {
+        let shortest = humantime::format_duration(SHORTEST_NEWCOMER);
+        bail!("--newcomer-time must be at least {shortest}");
+    }
+    if limits.headers < SMALLEST_HEADERS {
+        bail!("--max-headers must be at least {}KiB", SMALLEST_HEADERS >> 10);
+    }
+    if !(limits.identity_share > 0.0 && limits.identity_share <= 1.0) {
+        bail!("--identity-share must be more than 0, and at most 1");
+    }
+    Ok(())
+}
+
+fn tls_files(
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+    client_ca: Option<PathBuf>,
+) -> anyhow::Result<Option<broker_tls::server::Files>> {
+    match (cert, key, client_ca) {
+        (Some(cert), Some(key), client_ca) => {
+            Ok(Some(broker_tls::server::Files { cert, key, client_ca }))
+        }
+        (None, None, None) => Ok(None),
+        _ => bail!("TLS needs both --tls-cert and --tls-key; --client-ca goes with them"),
     }
 }
 
@@ -245,6 +446,16 @@ fn audit_target(
         name if name == "-" => audit::Target::Stdout,
         _ => audit::Target::File(file, Rotation { max_size, keep }),
     }))
+}
+
+fn otlp(endpoint: Option<String>, sample: Option<f64>) -> anyhow::Result<Option<Otlp>> {
+    let sample = sample.unwrap_or(1.0);
+    if !(0.0..=1.0).contains(&sample) {
+        bail!("--otlp-sample must be from 0 to 1");
+    }
+    let endpoint = endpoint.map(|endpoint| endpoint.parse::<Endpoint>()).transpose();
+    let endpoint = endpoint.context("--otlp-endpoint")?;
+    Ok(endpoint.map(|endpoint| Otlp { endpoint, sample }))
 }
 
 fn first<T>(ours: Vec<T>, theirs: Vec<T>) -> Vec<T> {
@@ -322,12 +533,26 @@ mod tests {
         let wrong = file("quue: 5\n");
         for (args, reason) in [
             (&["--listen", "0.0.0.0:5000"][..], "--insecure"),
+            (&["--listen", "0.0.0.0:5000"], "--tls-cert"),
+            (&["--tls-cert", "broker.crt"], "--tls-key"),
+            (&["--tls-cert", "broker.crt", "--tls-key", "broker.key"], "--policy"),
+            (&["--recheck", "0s"], "at least"),
+            (&["--client-ca", "ca.crt"], "--tls-cert"),
             (&["--ping-every", "20s"], "--suspect-after"),
             (&["--ping-every", "0s"], "at least"),
             (&["--queue", "18446744073709551615"], "at most"),
             (&["--config", wrong.path().to_str().unwrap()], "quue"),
             (&["--config", "/does/not/exist"], "/does/not/exist"),
             (&["--seating-of", "A=best"], "exclusive"),
+            (&["--otlp-endpoint", "https://collector:4317"], "without TLS"),
+            (&["--max-drivers", "0"], "--max-drivers must be at least 1"),
+            (&["--newcomer-time", "1ms"], "at least 1s"),
+            (&["--max-headers", "1KiB"], "at least 4KiB"),
+            (&["--max-headers", "8GiB"], "--max-headers"),
+            (&["--identity-share", "0"], "more than 0"),
+            (&["--identity-share", "NaN"], "more than 0"),
+            (&["--otlp-sample", "1.5"], "from 0 to 1"),
+            (&["--otlp-sample", "NaN"], "from 0 to 1"),
         ] {
             let error = format!("{:#}", checked(args).unwrap_err());
             assert!(error.contains(reason), "{args:?}: {error}");

@@ -27,10 +27,10 @@ pub use self::{
 use crate::{
     audit::Audit,
     catalog::Catalog,
-    driver::Verb,
+    driver::{DriverKey, Verb},
     metrics::Metrics,
-    operation::{Answer, Claim, Code, Delivery, Ledger, Outcome, Request, Ticket, Waiter},
-    registry::{Holder, Missing, Registry},
+    operation::{Answer, Claim, Code, Delivery, Ledger, Outcome, Request, Ticket, Trace, Waiter},
+    registry::{Holder, Missing, Registry, Wanted},
     session::{Health, Refused, SessionHandle},
 };
 
@@ -62,15 +62,10 @@ impl Dispatcher {
         catalog: Arc<dyn Catalog>,
         settle: Duration,
         metrics: Metrics,
+        audit: Audit,
     ) -> Self {
-        let (stopping, audit) = (Arc::default(), Audit::default());
+        let stopping = Arc::default();
         Self { registry, ledger, catalog, stopping, settle, metrics, audit }
-    }
-
-    /// With a line in this audit log for every request that comes to its end.
-    pub fn audited(self, audit: Audit) -> Self {
-        self.ledger.audited(audit.clone());
-        Self { audit, ..self }
     }
 
     pub fn ledger(&self) -> &Ledger {
@@ -83,25 +78,39 @@ impl Dispatcher {
     }
 
     /// Executes what a caller asks, within its `timeout` or the verb's default.
-    pub async fn execute(&self, ask: Ask, timeout: Option<Duration>) -> Result<Answered, Error> {
+    pub async fn execute(
+        &self,
+        mut ask: Ask,
+        timeout: Option<Duration>,
+    ) -> Result<Answered, Error> {
         let timeout = timeout.unwrap_or_else(|| default_timeout(ask.verb)).min(LONGEST);
         let deadline = Instant::now() + timeout;
         let span = tracing::debug_span!(
             "operation",
+            otel.kind = field::Empty,
             id = field::Empty,
             verb = ask.verb.as_str(),
             class = field::Empty,
             machine = field::Empty,
             driver = field::Empty,
-            trace = ask.trace.as_ref().map(|trace| trace.id())
+            trace = field::Empty
         );
-        let mut account = Account::open(self.audit.clone(), ask);
-        let result = self.run(&mut account, deadline).instrument(span.clone()).await;
-        if let Err(error) = &result {
-            self.metrics.request_failed(&account.ask.class.kind, error);
+        // What a driver does for us belongs below our span, if that is exported.
+        ask.trace = Trace::through(&span, ask.trace);
+        if let Some(trace) = &ask.trace {
+            span.record("trace", trace.id());
         }
-        span.in_scope(|| account.close(result.as_ref()));
-        result
+        // All in the span, so that also a caller that leaves does so in it.
+        let execution = async move {
+            let mut account = Account::open(self.audit.clone(), ask);
+            let result = self.run(&mut account, deadline).await;
+            if let Err(error) = &result {
+                self.metrics.request_failed(&account.ask.class.kind, error);
+            }
+            account.close(result.as_ref());
+            result
+        };
+        execution.instrument(span).await
     }
 
     /// Writes down that a request was turned away before it was looked at.
@@ -204,11 +213,22 @@ impl Dispatcher {
     /// The session for an operation.
     fn place(&self, ticket: &Ticket) -> Result<SessionHandle, Error> {
         let request = &ticket.operation().request;
-        let session = match ticket.operation().hold.as_ref() {
+        let may = |session: &SessionHandle, key: &DriverKey| {
+            session.info().territory.contains(key, &request.class.id.namespace)
+        };
+        // A driver of another provider has another machine of the same name, or makes it up.
+        let hold = ticket.operation().hold.as_ref().filter(|hold| {
+            hold.key.provider.is_none() || hold.key.provider == request.class.provider
+        });
+        let session = match hold {
             None => self.choose(request)?,
             Some(hold) => match self.registry.holder(hold) {
                 Holder::Free => self.choose(request)?,
-                Holder::Back(session) if session.health() == Health::Ready => session,
+                Holder::Back(session)
+                    if session.health() == Health::Ready && may(&session, &hold.key) =>
+                {
+                    session
+                }
                 Holder::Back(_) if hold.is_over => self.choose(request)?,
                 Holder::Back(_) | Holder::Away => {
                     return Err(Error::Away { hold: Box::new(hold.clone()), verb: request.verb });
@@ -226,7 +246,9 @@ impl Dispatcher {
     fn choose(&self, request: &Request) -> Result<SessionHandle, Error> {
         let machine = request.verb.is_mutation().then(|| request.machine_id());
         let key = &request.key;
-        self.registry.choose(key, request.verb, machine.as_ref()).map_err(|missing| match missing {
+        let namespace = &request.class.id.namespace;
+        let wanted = Wanted { key, namespace, verb: request.verb, machine: machine.as_ref() };
+        self.registry.choose(wanted).map_err(|missing| match missing {
             Missing::NoDriver => {
                 let connected = self.registry.keys();
                 Error::NoDriver { wanted: key.clone(), connected, is_known: true }

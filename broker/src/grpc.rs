@@ -2,6 +2,8 @@
 
 mod connection;
 mod drivers;
+mod entrance;
+mod guard;
 mod historic;
 mod machines;
 mod registry;
@@ -13,52 +15,21 @@ use std::sync::Arc;
 use broker_proto::v1::{
     drivers_server::DriversServer, machines_server::MachinesServer, registry_server::RegistryServer,
 };
-use tonic::{
-    Request, Status,
-    service::{Interceptor, Routes},
-};
+use tonic::service::Routes;
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 pub use self::{
     connection::{Connection, Peer},
     drivers::{Admission, Drivers},
+    entrance::Entrance,
     historic::answer_to_historic_names,
 };
-use crate::{
-    audit::{Audit, Caller, Event, Outcome, Record},
-    auth::Auth,
-    dispatch::Dispatcher,
-    inspect::Rooms,
-};
+use crate::{dispatch::Dispatcher, inspect::Rooms};
 
 /// The largest frame of a driver that is read: those of 2018 send a list in one piece.
 pub const MAX_FRAME: usize = 16 * 1024 * 1024;
 /// The largest request of anyone else that is read. User data is bounded besides.
 pub const MAX_MESSAGE: usize = 4 * 1024 * 1024;
-
-/// Lets in who [`Auth`] lets in, whatever the service.
-pub fn authenticated(auth: Auth, audit: Audit) -> impl Interceptor + Clone {
-    move |request: Request<()>| {
-        let bearer = request.metadata().get("authorization").map(|value| value.as_bytes());
-        match auth.check(bearer) {
-            Ok(()) => Ok(request),
-            Err(denied) => {
-                audit.write(|| {
-                    Record::new(Event::CallerDenied, Outcome::Denied)
-                        .by(caller(&request))
-                        .saying(&denied.to_string())
-                });
-                Err(Status::unauthenticated(denied.to_string()))
-            }
-        }
-    }
-}
-
-/// Who sent this, as the audit log names them.
-fn caller<T>(request: &Request<T>) -> Caller {
-    let peer = request.extensions().get::<Peer>();
-    peer.map_or("unknown", |peer| &*peer.address).into()
-}
 
 /// All services, with health and reflection.
 pub async fn routes(
@@ -67,8 +38,14 @@ pub async fn routes(
     rooms: Arc<Rooms>,
 ) -> anyhow::Result<(Routes, HealthReporter)> {
     let (reporter, health) = tonic_health::server::health_reporter();
-    let machines = machines::Machines::new(dispatcher);
-    let registry = registry::RegistryDoor::new(rooms, drivers.audit.clone());
+    let machines =
+        machines::Machines::new(dispatcher, drivers.auth.clone(), drivers.bounds.clone());
+    let registry = registry::RegistryDoor::new(
+        rooms,
+        drivers.auth.clone(),
+        drivers.audit.clone(),
+        drivers.bounds.clone(),
+    );
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(broker_proto::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)

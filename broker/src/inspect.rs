@@ -2,7 +2,10 @@
 //!
 //! Reads every room and changes none.
 
+mod certificates;
 mod describe;
+mod find;
+mod serving;
 mod status;
 
 use std::{sync::Arc, time::SystemTime};
@@ -10,10 +13,19 @@ use std::{sync::Arc, time::SystemTime};
 use tokio_util::sync::CancellationToken;
 
 pub use self::{
-    describe::{class, details, driver, drivers, operations, past, served_by},
+    describe::{class, details, driver, drivers, gone, operations},
+    find::{Unknown, connected, known},
+    serving::Serving,
     status::status,
 };
-use crate::{catalog::Catalog, operation::Ledger, registry::Registry};
+use crate::{
+    audit::Audit,
+    auth::{self, Auth},
+    catalog::Catalog,
+    operation::Ledger,
+    registry::Registry,
+    telemetry::LogControl,
+};
 
 /// What operators can look into.
 #[derive(Debug)]
@@ -25,4 +37,24 @@ pub struct Rooms {
     pub started_at: SystemTime,
     /// Cancelled when the broker begins to stop.
     pub closing: CancellationToken,
+    pub audit: Audit,
+    pub auth: Auth,
+    /// `None` where the log is not ours to steer.
+    pub log: Option<LogControl>,
+}
+
+impl Rooms {
+    pub fn new(registry: Registry, ledger: Ledger, catalog: Arc<dyn Catalog>) -> Self {
+        Self {
+            registry,
+            ledger,
+            catalog,
+            replica: String::new(),
+            started_at: SystemTime::now(),
+            closing: CancellationToken::new(),
+            audit: Audit::default(),
+            auth: Auth::new(auth::Settings::default()),
+            log: None,
+        }
+    }
 }

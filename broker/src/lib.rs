@@ -10,17 +10,20 @@
 //! - [`dispatch`]: an operation in, its answer out.
 //! - [`catalog`]: machine classes and secrets, for dispatch and for drivers that ask.
 //! - [`inspect`]: what operators see of all this, through whichever door.
-//! - [`auth`]: who is calling.
+//! - [`steer`]: what operators do to drivers, through whichever door.
+//! - [`auth`]: who is calling, and what they may do.
+//! - [`bounds`]: how much of the broker anyone may take.
 //! - [`audit`]: who did what, one line each.
 //! - [`grpc`]: the doors of drivers, controllers and operators.
 //! - [`metrics`]: what is counted, for Prometheus.
-//! - [`web`]: the admin port: the operators' page and probes.
+//! - [`web`]: the admin port: the operators' page, for those who may, and probes.
 //! - [`children`]: driver programs that the broker starts itself.
 //! - [`server`]: starts every task and knows in which order they stop.
 //! - [`commands`], [`config`], [`telemetry`]: flags, environment, logs.
 
 pub mod audit;
 pub mod auth;
+pub mod bounds;
 pub mod catalog;
 pub mod children;
 pub mod commands;
@@ -34,5 +37,6 @@ pub mod operation;
 pub mod registry;
 pub mod server;
 pub mod session;
+pub mod steer;
 pub mod telemetry;
 pub mod web;

@@ -10,12 +10,15 @@ mod kinds;
 mod latency;
 mod scrape;
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+    time::SystemTime,
+};
 
 use broker_proto::v1::reject::Reason;
 use prometheus_client::{
     encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family},
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
 };
 
 pub use self::exposition::Exposition;
@@ -24,6 +27,7 @@ use self::{
     latency::Latencies,
 };
 use crate::{
+    auth,
     catalog::Denied,
     dispatch,
     operation::{Operation, Outcome},
@@ -44,11 +48,23 @@ struct Totals {
     odd_frames: By,
     class_reads: By,
     secret_reads: By,
+    denials: By,
     failures: Family<Failure, Counter>,
+    tls_refusals: By,
+    connections: Ports,
+    newcomers: Ports,
+    connection_refusals: By,
+    beyond_bounds: Bounds,
+    tls_reload_failures: Counter,
+    /// None without TLS.
+    tls_expiry: Mutex<Option<SystemTime>>,
 }
 
 /// Counts by one label with few values.
 type By = Family<[(&'static str, &'static str); 1], Counter>;
+
+type Ports = Family<[(&'static str, &'static str); 1], Gauge>;
+type Bounds = Family<[(&'static str, &'static str); 2], Counter>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Failure {
@@ -62,6 +78,10 @@ struct Failure {
 pub struct Waiting(Arc<Kind>);
 
 const READS: [&str; 6] = ["ok", "bad_name", "missing", "foreign", "unreferenced", "ambiguous"];
+const DENIALS: [&str; 6] =
+    ["no_credentials", "bad_token", "bad_certificate", "policy", "no_such_method", "cross_site"];
+const BOUNDS: [&str; 5] = ["connections", "drivers", "unregistered", "streams", "registrations"];
+const CONNECTION_REFUSALS: [&str; 3] = ["full", "crowded_out", "idle"];
 const REJECTS: [&str; 8] = [
     "unspecified",
     "protocol",
@@ -85,7 +105,15 @@ impl Default for Totals {
             odd_frames: from_zero("sort", sorts),
             class_reads: from_zero("result", READS),
             secret_reads: from_zero("result", READS),
+            denials: from_zero("reason", DENIALS),
             failures: Family::default(),
+            tls_refusals: from_zero("reason", broker_tls::server::REASONS),
+            connections: ports(),
+            newcomers: ports(),
+            connection_refusals: from_zero("reason", CONNECTION_REFUSALS),
+            beyond_bounds: bounds(),
+            tls_reload_failures: Counter::default(),
+            tls_expiry: Mutex::default(),
         }
     }
 }
@@ -158,6 +186,54 @@ impl Metrics {
         count(&self.0.secret_reads, "result", result_of(result), 1);
     }
 
+    /// Somebody was not let in, or may not do what they wanted.
+    pub fn caller_denied(&self, denied: &auth::Denied) {
+        use auth::Denied as D;
+        let reason = match denied {
+            D::NoCredentials => "no_credentials",
+            D::NotBearer | D::UnknownToken | D::LoggedOut => "bad_token",
+            D::NamelessCertificate | D::BadCertificate(_) => "bad_certificate",
+            D::Refused(_) | D::Moved => "policy",
+            D::NoSuchMethod => "no_such_method",
+            D::CrossSite(_) => "cross_site",
+        };
+        count(&self.0.denials, "reason", reason, 1);
+    }
+
+    /// A connection got no further than its TLS handshake.
+    pub fn tls_refused(&self, reason: &'static str) {
+        count(&self.0.tls_refusals, "reason", reason, 1);
+    }
+
+    /// So many connections are open, and on so many of them nobody was let in.
+    pub fn connections(&self, port: &'static str, open: usize, newcomers: usize) {
+        let set = |family: &Ports, number: usize| {
+            family.get_or_create(&[("port", port)]).set(i64::try_from(number).unwrap_or(i64::MAX));
+        };
+        set(&self.0.connections, open);
+        set(&self.0.newcomers, newcomers);
+    }
+
+    /// A connection was not taken, or had to go.
+    pub fn connection_refused(&self, reason: &'static str) {
+        count(&self.0.connection_refusals, "reason", reason, 1);
+    }
+
+    /// Somebody wanted more than the bound on `what` that is `of` the broker or of one identity.
+    pub fn beyond_bound(&self, what: &'static str, of: &'static str) {
+        self.0.beyond_bounds.get_or_create(&[("what", what), ("of", of)]).inc();
+    }
+
+    /// The files of certificates changed and cannot be used.
+    pub fn tls_reload_failed(&self) {
+        self.0.tls_reload_failures.inc();
+    }
+
+    /// New connections get a certificate that is good until then.
+    pub fn tls_certificate(&self, not_after: SystemTime) {
+        *self.0.tls_expiry.lock().unwrap_or_else(PoisonError::into_inner) = Some(not_after);
+    }
+
     fn kind(&self, name: &str) -> Arc<Kind> {
         self.0.kinds.with(name, Arc::clone)
     }
@@ -174,6 +250,24 @@ fn from_zero<const N: usize>(label: &'static str, values: [&'static str; N]) -> 
     let family = By::default();
     for value in values {
         count(&family, label, value, 0);
+    }
+    family
+}
+
+fn ports() -> Ports {
+    let family = Ports::default();
+    for port in ["grpc", "admin"] {
+        family.get_or_create(&[("port", port)]).set(0);
+    }
+    family
+}
+
+fn bounds() -> Bounds {
+    let family = Bounds::default();
+    for what in BOUNDS {
+        for of in ["broker", "identity"] {
+            family.get_or_create(&[("what", what), ("of", of)]).inc_by(0);
+        }
     }
     family
 }
@@ -209,6 +303,7 @@ fn reason_of(error: &dispatch::Error) -> &'static str {
     use dispatch::Error;
     match error {
         Error::Invalid { .. } => "invalid",
+        Error::Denied(_) => "denied",
         Error::NoClass(_) => "no_class",
         Error::Stopping => "stopping",
         Error::NoDriver { .. } => "no_driver",

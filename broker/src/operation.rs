@@ -32,7 +32,7 @@ pub use self::{
     trace::Trace,
 };
 use crate::{
-    driver::{OperationId, SessionId},
+    driver::{Instance, OperationId, SessionId},
     session::SessionHandle,
 };
 
@@ -86,6 +86,8 @@ pub struct Operation {
     /// How long after its submission it was sent, and accepted.
     sent_after: OnceLock<Duration>,
     accepted_after: OnceLock<Duration>,
+    /// A driver said that it began it.
+    begun: AtomicBool,
     waiting: AtomicUsize,
     abandoned: AtomicBool,
     heard: AtomicBool,
@@ -113,6 +115,7 @@ impl Operation {
             delivery: AtomicU8::new(Delivery::NotSent as u8),
             sent_after: OnceLock::new(),
             accepted_after: OnceLock::new(),
+            begun: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
             abandoned: AtomicBool::new(false),
             heard: AtomicBool::new(false),
@@ -188,6 +191,17 @@ impl Operation {
     /// Whether at some time nobody waited for it, so that the driver was told to stop.
     pub fn was_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Acquire)
+    }
+
+    /// For how long nobody but `instance` has changed the machine; `None` for ever.
+    pub fn unchanged_for(&self, instance: &Instance) -> Option<Duration> {
+        self.ledger.unchanged_for(self, instance)
+    }
+
+    /// Whether a driver said that it began it. One that was answered without was refused, or answered
+    /// from memory.
+    fn was_begun(&self) -> bool {
+        self.begun.load(Ordering::Acquire)
     }
 
     /// Joins the callers that wait. Dropping the [`Waiter`] leaves them; when the last one left, the

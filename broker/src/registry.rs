@@ -22,14 +22,14 @@ use tokio::{sync::watch, time::Instant};
 
 pub use self::{
     history::{Event, History, What},
-    seating::{Policy, Seating},
+    seating::{Policy, Seating, Wanted},
 };
 use self::{
     seating::{Seat, choose},
     settling::Settling,
 };
 use crate::{
-    driver::{ConnectionId, DriverKey, Instance, MachineId, SessionId, Verb},
+    driver::{ConnectionId, DriverKey, Instance, SessionId},
     operation::Hold,
     session::{End, SessionHandle, Token, handshake::Rejection},
 };
@@ -70,6 +70,18 @@ pub enum Missing {
 pub enum NotOne {
     None,
     Several(Vec<SessionId>),
+}
+
+impl NotOne {
+    /// The only one of these, or why there is none.
+    fn or(sessions: impl Iterator<Item = SessionHandle>) -> Result<SessionHandle, Self> {
+        let sessions: Vec<_> = sessions.collect();
+        match sessions.as_slice() {
+            [] => Err(Self::None),
+            [session] => Ok(session.clone()),
+            several => Err(Self::Several(several.iter().map(|s| s.info().id).collect())),
+        }
+    }
 }
 
 /// Where an operation that may still run can be asked for.
@@ -118,7 +130,9 @@ impl Registry {
                 self.0.changed.send_replace(());
                 return Ok(Registration { registry: self.clone(), session: session.clone() });
             };
-            let same_process = rival.info().instance == session.info().instance;
+            // Who says so must also be who the other one proved to be.
+            let same_process = rival.info().instance == session.info().instance
+                && rival.info().identity == session.info().identity;
             if !same_process && rival.proves_alive(PROOF_WITHIN).await {
                 return Err(duplicate(session, &rival));
             }
@@ -165,9 +179,10 @@ impl Registry {
         self.0.changed.send_replace(());
     }
 
-    /// A driver says that it had a session with this address before.
-    pub fn returned(&self, session: &SessionHandle) {
-        self.0.settling.returned(&session.info().instance, &session.info().keys);
+    /// A driver says that it had a session with this address before. Says whether that was with an
+    /// earlier broker process.
+    pub fn returned(&self, session: &SessionHandle) -> bool {
+        self.0.settling.returned(&session.info().instance, &session.info().keys)
     }
 
     /// Since when drivers of this key are waited for, if they are.
@@ -175,16 +190,11 @@ impl Registry {
         self.0.settling.since(key)
     }
 
-    /// The session that should run `verb`, on `machine` if it is a mutation.
-    pub fn choose(
-        &self,
-        key: &DriverKey,
-        verb: Verb,
-        machine: Option<&MachineId>,
-    ) -> Result<SessionHandle, Missing> {
+    /// The session that should run an operation.
+    pub fn choose(&self, wanted: Wanted<'_>) -> Result<SessionHandle, Missing> {
         // The handle comes out by clone, so that no map guard is held across an await.
-        let seats = self.0.groups.get(key).ok_or(Missing::NoDriver)?;
-        choose(&seats, self.0.seating.policy(key), verb, machine)
+        let seats = self.0.groups.get(wanted.key).ok_or(Missing::NoDriver)?;
+        choose(&seats, self.0.seating.policy(wanted.key), wanted)
     }
 
     /// Who may be asked for an operation that was lost and may still run.
@@ -196,7 +206,7 @@ impl Registry {
         let Some(seats) = self.0.groups.get(&hold.key) else { return away };
         for seat in seats.iter() {
             let info = seat.session.info();
-            if info.instance == hold.instance {
+            if hold.belongs_to(info) {
                 // A new stream of a process that keeps no table of its operations knows nothing.
                 let remembers = hold.resumes || info.id == hold.session;
                 return if remembers { Holder::Back(seat.session.clone()) } else { Holder::Free };
@@ -204,18 +214,23 @@ impl Registry {
             // Another start of the same instance: what ran in the earlier one died with it. A
             // historic driver dials again only when its one operation is over.
             let restarted = info.instance.id == hold.instance.id;
-            let dialled_again = is_same_historic(&info.instance, &hold.instance);
-            if restarted || (dialled_again && seat.since > hold.since) {
+            let dialled_again =
+                is_same_historic(&info.instance, &hold.instance) && seat.since > hold.since;
+            // Somebody else who says so is not believed.
+            if info.identity == hold.identity && (restarted || dialled_again) {
                 return Holder::Free;
             }
         }
         away
     }
 
-    /// The key that serves classes of this kind and provider: a driver for just that provider, or
-    /// else one for all of them.
-    pub fn key_for(&self, mut key: DriverKey) -> DriverKey {
-        if key.provider.is_some() && !self.0.groups.contains_key(&key) {
+    /// The key that serves classes of this kind and provider in this namespace: a driver for just that
+    /// provider, or else one for all of them.
+    pub fn key_for(&self, mut key: DriverKey, namespace: &str) -> DriverKey {
+        let served = |seats: &[Seat]| {
+            seats.iter().any(|seat| seat.session.info().territory.contains(&key, namespace))
+        };
+        if key.provider.is_some() && !self.0.groups.get(&key).is_some_and(|seats| served(&seats)) {
             key.provider = None;
         }
         key
@@ -233,21 +248,25 @@ impl Registry {
     }
 
     /// The one session that `name` stands for: an instance id, a session id, or the unique beginning of
-    /// one. Who is called exactly so goes before who is only called similarly.
+    /// one. Who is called exactly so goes before who is only called similarly, and who is connected
+    /// before who was: a session that is over says so by [`SessionHandle::ended`].
     pub fn named(&self, name: &str) -> Result<SessionHandle, NotOne> {
         let sessions = self.sessions();
-        let exactly = |session: &&SessionHandle| *session.info().instance.id == *name;
-        let similarly = |session: &&SessionHandle| {
-            !name.is_empty() && session.info().id.to_string().starts_with(name)
-        };
-        let mut found: Vec<_> = sessions.iter().filter(exactly).collect();
-        if found.is_empty() {
-            found = sessions.iter().filter(similarly).collect();
+        let called = |session: &&SessionHandle| *session.info().instance.id == *name;
+        let exactly: Vec<_> = sessions.iter().filter(called).cloned().collect();
+        if !exactly.is_empty() {
+            return NotOne::or(exactly.into_iter());
         }
-        match found.as_slice() {
-            [] => Err(NotOne::None),
-            [session] => Ok((*session).clone()),
-            several => Err(NotOne::Several(several.iter().map(|s| s.info().id).collect())),
+        if let Some(gone) = self.0.history.exactly(name) {
+            return Ok(gone);
+        }
+        if name.is_empty() {
+            return Err(NotOne::None);
+        }
+        let begins = |session: &SessionHandle| session.info().id.to_string().starts_with(name);
+        match NotOne::or(sessions.into_iter().filter(begins)) {
+            Err(NotOne::None) => self.0.history.beginning(name),
+            found => found,
         }
     }
 
@@ -283,6 +302,10 @@ impl Registry {
 impl Drop for Registration {
     fn drop(&mut self) {
         let info = self.session.info();
+        // Whoever ran it knows better; this is for one that was never run.
+        self.session.note_end("it had gone before it was welcomed");
+        // Kept first, so that whoever asks for it finds it here or there.
+        self.registry.0.history.over(&self.session);
         self.registry.unseat(info.id, &info.keys);
     }
 }

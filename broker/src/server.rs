@@ -1,39 +1,39 @@
 //! Starts every task and knows in which order they stop.
 
+mod files;
 mod listen;
 mod observe;
 mod stop;
+mod tls;
 
-use std::{
-    io,
-    net::SocketAddr,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
+use broker_tls::server::Protocol;
 use futures::Stream;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     task::JoinSet,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tonic::{service::InterceptorLayer, transport::Server};
-use tower::util::MapRequestLayer;
+use tonic::transport::Server;
+use tower::{filter::AsyncFilterLayer, util::MapRequestLayer};
 
-use self::listen::Listeners;
+use self::listen::{Admin, Listeners, Port};
 pub use self::stop::{hangups, signal};
 use crate::{
     audit::Audit,
-    auth::Auth,
+    auth::{self, Auth},
+    bounds::{self, Bounds, Crowd, Limits},
     catalog::{Catalog, Denied, Scope},
     children::{self, DriverCommand, Tokens},
     dispatch::Dispatcher,
-    grpc::{self, Admission, Connection, Drivers},
+    grpc::{self, Admission, Connection, Drivers, Entrance, Peer},
     inspect::Rooms,
     metrics::{Exposition, Metrics},
     operation::Ledger,
     registry::{Registry, Seating},
+    telemetry::{LogControl, LogFormat},
     web::{self, Readiness},
 };
 
@@ -41,10 +41,15 @@ use crate::{
 /// else, but its transport does.
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
 const KEEPALIVE_WITHIN: Duration = Duration::from_secs(10);
-/// More streams than this on one connection wait without a word.
-const STREAMS_PER_CONNECTION: u32 = 100_000;
+/// Calls that we had to reset, on one connection: those that were answered before their request had
+/// come as a whole, such as by a denial.
+const RESETS_OF_OURS: usize = 1024;
 const STREAM_WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 8 * 1024 * 1024;
+/// The smallest that HTTP/2 knows.
+const HTTP2_FRAME: u32 = 16 * 1024;
+/// Connections to the admin port.
+const ADMIN_CONNECTIONS: usize = 1_000;
 /// How often what is too old to matter is dropped.
 const TIDY_EVERY: Duration = Duration::from_secs(30);
 
@@ -56,6 +61,7 @@ pub struct Broker {
     catalog: Arc<dyn Catalog>,
     drivers: Drivers,
     tokens: Tokens,
+    limits: Limits,
     readiness: Readiness,
     metrics: Exposition,
     /// What operators see.
@@ -66,21 +72,54 @@ pub struct Broker {
     stopped: CancellationToken,
 }
 
+/// What a broker goes by.
+#[derive(Debug)]
+pub struct Settings {
+    pub admission: Admission,
+    pub seating: Seating,
+    pub catalog: Arc<dyn Catalog>,
+    /// Where there is a line for all that is done.
+    pub audit: Audit,
+    /// What operators can steer of the log.
+    pub log: Option<LogControl>,
+    /// Driver programs that the broker starts are known besides.
+    pub auth: auth::Settings,
+    pub limits: Limits,
+}
+
+impl Settings {
+    /// The defaults: everybody may do everything, and nobody writes it down.
+    pub fn new(catalog: Arc<dyn Catalog>) -> Self {
+        Self {
+            admission: Admission::default(),
+            seating: Seating::default(),
+            catalog,
+            audit: Audit::default(),
+            log: None,
+            auth: auth::Settings::default(),
+            limits: Limits::default(),
+        }
+    }
+}
+
 impl Broker {
-    pub fn new(admission: Admission, seating: Seating, catalog: Arc<dyn Catalog>) -> Self {
+    pub fn new(settings: Settings) -> Self {
+        let Settings { admission, seating, catalog, audit, log, auth: mut by, limits } = settings;
         let registry = Registry::new(seating);
         let metrics = Metrics::default();
-        let ledger = Ledger::new(metrics.clone());
+        let ledger = Ledger::new(metrics.clone(), audit.clone());
         let tokens = Tokens::default();
+        by.authenticators.push(Arc::new(tokens.clone()));
+        let auth = Auth::new(by);
         let settle = admission.settle;
         let closing = CancellationToken::new();
         let rooms = Arc::new(Rooms {
-            registry: registry.clone(),
-            ledger: ledger.clone(),
-            catalog: Arc::clone(&catalog),
             replica: admission.replica.clone(),
-            started_at: SystemTime::now(),
             closing: closing.clone(),
+            audit: audit.clone(),
+            auth: auth.clone(),
+            log,
+            ..Rooms::new(registry.clone(), ledger.clone(), Arc::clone(&catalog))
         });
         let drivers = Drivers {
             admission,
@@ -90,7 +129,9 @@ impl Broker {
             metrics: metrics.clone(),
             sessions: TaskTracker::new(),
             closing,
-            audit: Audit::default(),
+            auth,
+            audit: audit.clone(),
+            bounds: Bounds::new(&limits, &metrics),
         };
         let dispatcher = Dispatcher::new(
             registry.clone(),
@@ -98,14 +139,16 @@ impl Broker {
             Arc::clone(&catalog),
             settle,
             metrics.clone(),
+            audit,
         );
         Self {
-            metrics: Exposition::new(metrics, registry.clone(), ledger, Arc::clone(&catalog)),
+            metrics: Exposition::new(metrics, Arc::clone(&rooms)),
             dispatcher,
             registry,
             catalog,
             drivers,
             tokens,
+            limits,
             readiness: Readiness::default(),
             rooms,
             tasks: TaskTracker::new(),
@@ -113,11 +156,14 @@ impl Broker {
         }
     }
 
-    /// With a line in this audit log for all that is done.
-    pub fn audited(mut self, audit: Audit) -> Self {
-        self.dispatcher = self.dispatcher.audited(audit.clone());
-        self.drivers.audit = audit;
-        self
+    /// Reads the policy and the tokens again whenever they change.
+    pub fn follow(&self, files: auth::Files) {
+        self.own(|stopped| files.follow(self.drivers.auth.clone(), stopped));
+    }
+
+    /// What the ports are served with, if it is TLS.
+    fn tls(&self) -> Option<&broker_tls::Server> {
+        self.drivers.auth.tls()
     }
 
     /// For a controller that lives in the same process.
@@ -130,12 +176,13 @@ impl Broker {
         &self.metrics
     }
 
-    /// What the admin port serves.
+    /// What the admin port serves. Who logged in there is known to this router and its clones alone.
     pub fn admin(&self) -> axum::Router {
         web::router(
             self.readiness.clone(),
             Arc::clone(&self.rooms),
-            self.metrics.clone(),
+            (self.drivers.metrics.clone(), self.metrics.clone()),
+            self.drivers.bounds.refusals.clone(),
             self.stopped.clone(),
         )
     }
@@ -153,23 +200,36 @@ impl Broker {
         let (routes, health) = grpc::routes(drivers, self.dispatcher.clone(), rooms).await?;
         self.tasks.spawn(self.clone().tidy());
         self.tasks.spawn(self.clone().push_rotations());
+        if let Some(log) = self.rooms.log.clone() {
+            self.own(|stopped| log.go_back(stopped));
+        }
         self.own(|stopped| observe::health(self.registry.clone(), stopped));
+        let refusals = self.drivers.bounds.refusals.clone();
+        self.own(|stopped| refusals.sum_up(self.drivers.audit.clone(), stopped));
         let closing = self.drivers.closing.clone();
         self.tasks.spawn(async move {
             closing.cancelled().await;
             grpc::not_serving(&health).await;
         });
-        let auth = Auth::new(self.tokens.clone());
-        let authenticated = grpc::authenticated(auth, self.drivers.audit.clone());
+        let entrance = Entrance {
+            auth: self.drivers.auth.clone(),
+            audit: self.drivers.audit.clone(),
+            metrics: self.drivers.metrics.clone(),
+            bounds: self.drivers.bounds.clone(),
+        };
         self.readiness.set(true);
         Server::builder()
             .http2_keepalive_interval(Some(KEEPALIVE_EVERY))
             .http2_keepalive_timeout(Some(KEEPALIVE_WITHIN))
-            .max_concurrent_streams(STREAMS_PER_CONNECTION)
+            .max_concurrent_streams(self.limits.streams_per_connection)
+            .http2_max_pending_accept_reset_streams(Some(self.limits.resets))
+            .http2_max_local_error_reset_streams(Some(RESETS_OF_OURS))
+            .http2_max_header_list_size(self.limits.headers)
+            .max_frame_size(HTTP2_FRAME)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .layer(MapRequestLayer::new(grpc::answer_to_historic_names))
-            .layer(InterceptorLayer::new(authenticated))
+            .layer(AsyncFilterLayer::new(entrance))
             .add_routes(routes)
             .serve_with_incoming_shutdown(incoming, self.stopped.cancelled())
             .await
@@ -185,10 +245,14 @@ impl Broker {
     }
 
     /// Starts a driver program and keeps it running until the broker stops.
-    pub fn supervise(&self, command: DriverCommand, address: SocketAddr) {
-        let address = listen::reachable(address).to_string();
+    pub fn supervise(&self, command: DriverCommand, address: SocketAddr, format: LogFormat) {
+        let broker = children::Home {
+            address: listen::reachable(address).to_string(),
+            tls: self.tls().cloned(),
+        };
         // Stopped only after the operations that it runs are over.
-        self.own(|stopped| children::supervise(command, address, self.tokens.clone(), stopped));
+        let tokens = self.tokens.clone();
+        self.own(|stopped| children::supervise(command, broker, tokens, format, stopped));
     }
 
     /// Drops what is too old to matter.
@@ -196,6 +260,7 @@ impl Broker {
         let mut ticks = tokio::time::interval(TIDY_EVERY);
         while self.stopped.run_until_cancelled(ticks.tick()).await.is_some() {
             self.dispatcher.ledger().forget_old();
+            self.drivers.bounds.registrations.forget_old();
         }
     }
 
@@ -207,7 +272,7 @@ impl Broker {
             match change {
                 Ok(secret) => {
                     for session in self.registry.sessions() {
-                        let scope = Scope::new(&*self.catalog, &session.info().keys);
+                        let scope = Scope::new(&*self.catalog, &session.info().territory);
                         // One that is gone has to be forgotten, too.
                         if !matches!(scope.secret(&secret), Err(Denied::Unreferenced(_))) {
                             session.secret_changed(&secret);
@@ -228,6 +293,8 @@ pub struct Plan {
     pub listen: SocketAddr,
     pub admin: SocketAddr,
     pub driver_commands: Vec<DriverCommand>,
+    /// How what these print is passed on.
+    pub log_format: LogFormat,
     pub grace: Duration,
 }
 
@@ -243,16 +310,36 @@ pub async fn run(
     let Listeners { drivers, admin } = Listeners::open(plan.listen, plan.admin).await?;
     let (drivers_at, admin_at) = (drivers.local_addr()?, admin.local_addr()?);
 
+    if let Some(tls) = broker.tls().cloned() {
+        broker.own(|stopped| tls::follow(tls, broker.drivers.metrics.clone(), stopped));
+    }
+    let rooms = files::room_for(broker.limits.connections, ADMIN_CONNECTIONS);
+    let open = |listener, protocol, port, most| {
+        let (tls, metrics) = (broker.tls().cloned(), broker.drivers.metrics.clone());
+        let crowd = Crowd::new(port, most, &broker.limits, metrics.clone());
+        let refusals = broker.drivers.bounds.refusals.clone();
+        let port = Port { listener, tls, protocol, crowd, refusals, metrics };
+        let (accepting, connections) = port.open(broker.stopped.clone());
+        broker.tasks.spawn(accepting);
+        connections
+    };
+    let drivers = open(drivers, Protocol::Http2, bounds::Port::Grpc, rooms.grpc);
+    let admin = open(admin, Protocol::Http1, bounds::Port::Admin, rooms.admin);
+    let admin = Admin { ready: admin, address: admin_at };
+
     let mut servers = JoinSet::new();
-    let web = axum::serve(admin, broker.admin())
+    let service = broker.admin().layer(axum::middleware::from_fn(listen::settle));
+    let service = service.into_make_service_with_connect_info::<Peer>();
+    let web = axum::serve(admin, service)
         .with_graceful_shutdown(broker.stopped.clone().cancelled_owned());
     servers.spawn(async move { web.await.context("the admin server failed") });
     let serving = broker.clone();
     servers.spawn(async move { serving.serve(listen::connections(drivers)).await });
 
-    tracing::info!(drivers = %drivers_at, admin = %admin_at, "listening");
+    let tls = broker.tls().is_some();
+    tracing::info!(drivers = %drivers_at, admin = %admin_at, tls, "listening");
     for command in plan.driver_commands {
-        broker.supervise(command, drivers_at);
+        broker.supervise(command, drivers_at, plan.log_format);
     }
     started(drivers_at, admin_at);
 

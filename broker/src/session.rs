@@ -22,11 +22,11 @@ use self::{
     machine::{Machine, Notice},
 };
 pub use self::{
-    handle::{Health, Info, Refused, SessionHandle, Token},
+    handle::{Ended, Health, Info, Refused, SessionHandle, Token},
     machine::{Call, Oddities, Ticket},
     record::{LastError, Record},
 };
-use crate::metrics::Metrics;
+use crate::{auth, metrics::Metrics};
 
 /// What this driver can do, agreed in the handshake.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +74,8 @@ pub enum End {
     Evicted(String),
     #[error("the broker is stopping")]
     ShutDown,
+    #[error("it may no longer be here: {0}")]
+    Revoked(auth::Denied),
 }
 
 /// What the transport said when it could read no more.
@@ -190,6 +192,8 @@ impl Session {
                     }
                 },
                 Some(Err(broken)) => return End::Broken(broken),
+                // A connection that the transport gave up ends just as quietly as a driver that leaves.
+                None if self.handle.is_silent() => return End::Silent,
                 None => return End::Left,
             }
         }

@@ -5,7 +5,7 @@ mod program;
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
-use clap::{CommandFactory as _, FromArgMatches as _, Parser, ValueEnum};
+use clap::{Arg, CommandFactory as _, FromArgMatches as _, Parser, ValueEnum, builder::Resettable};
 
 pub use address::Address;
 
@@ -21,7 +21,7 @@ Examples:
   brokerctl machines create worker-0 --kind SimMachineClass --class small
   brokerctl machines list --kind SimMachineClass --class small -o json
   brokerctl machines delete worker-0 --kind SimMachineClass --class small --timeout 5m
-  brokerctl contexts set prod --address broker.example:5000 --token-file ~/.broker-token
+  brokerctl contexts set prod --address broker.example:5000 --ca ca.crt --cert me.crt --key me.key
 
 The broker is, by the first of these that is there: --broker, BROKER_ADDRESS, the context that
 --context names, the current context, 127.0.0.1:5000.
@@ -33,7 +33,7 @@ Exit codes:
   0  it worked
   1  it failed, and that is definite: the driver's answer, or the broker's refusal;
      of status: there are concerns
-  2  the command line is wrong, or the file of contexts
+  2  the command line is wrong, or the file of contexts, or one of certificates and keys
   3  no broker answers
   4  the outcome is unknown: run the same command again to learn it
   5  not now: nothing was sent to a driver, run the same command again later
@@ -54,13 +54,16 @@ pub struct Args {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// Where the broker listens, as HOST[:PORT]; goes before any context
+    /// Where the broker listens, as HOST[:PORT] or with https://; goes before any context
     #[arg(long, global = true, env = "BROKER_ADDRESS", value_name = "ADDR")]
     pub(crate) broker: Option<Address>,
 
     /// The context to use instead of the current one: an address with its credentials
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) context: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) credentials: Credentials,
 
     /// The file of contexts [default: ~/.config/brokerctl/contexts.yaml]
     #[arg(long, global = true, env = "BROKERCTL_CONFIG", value_name = "FILE")]
@@ -80,6 +83,30 @@ pub(crate) struct Global {
     pub(crate) timeout: Option<Duration>,
 }
 
+/// Whom we trust and what we show. Each goes before what the context says of it.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct Credentials {
+    /// The CA that signed the broker's certificate, as PEM. With this or the next ones TLS is spoken
+    #[arg(long, global = true, env = "BROKER_CA", value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+
+    /// Our certificate
+    #[arg(long, global = true, env = "BROKER_CERT", value_name = "FILE")]
+    pub(crate) cert: Option<PathBuf>,
+
+    /// The key of our certificate
+    #[arg(long, global = true, env = "BROKER_KEY", value_name = "FILE")]
+    pub(crate) key: Option<PathBuf>,
+
+    /// The name in the broker's certificate, if it is not the one that is dialled
+    #[arg(long, global = true, env = "BROKER_SERVER_NAME", value_name = "NAME")]
+    pub(crate) server_name: Option<String>,
+
+    /// A file with the token that the broker knows us by; it is read anew for every command
+    #[arg(long, global = true, env = "BROKER_TOKEN_FILE", value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     #[default]
@@ -96,12 +123,19 @@ impl Args {
     ) -> Result<Self, clap::Error> {
         let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
         let program = Program::of(words.first().map(OsString::as_os_str));
-        let matches = program.name(Self::command()).try_get_matches_from(words)?;
+        let command = Self::command().mut_args(unless_empty);
+        let matches = program.name(command).try_get_matches_from(words)?;
         Ok(Self { program, ..Self::from_arg_matches(&matches)? })
     }
 }
 
-fn timeout(text: &str) -> Result<Duration, String> {
+/// An empty variable counts as not set, as in most programs: `BROKER_ADDRESS= brokerctl …`.
+fn unless_empty(arg: Arg) -> Arg {
+    let variable = arg.get_env().and_then(std::env::var_os);
+    if variable.is_some_and(|value| value.is_empty()) { arg.env(Resettable::Reset) } else { arg }
+}
+
+pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(Duration::ZERO) => Err("nothing can be done in no time".into()),
         Ok(duration) => Ok(duration),

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use broker_proto::v1::{machines_client::MachinesClient, registry_client::RegistryClient};
+use broker_tls::Tls;
 use tonic::{
     Request, Status,
     transport::{Channel, Endpoint},
@@ -39,22 +40,24 @@ impl Broker {
     /// `timeout` is for all that follows together, from now on.
     pub(crate) async fn connect(
         address: Address,
+        tls: Option<Tls>,
         bearer: Option<Bearer>,
         timeout: Option<Duration>,
     ) -> Result<Self, Failure> {
+        if bearer.is_some() && tls.is_none() && !address.is_loopback() {
+            return Err(Failure::token_in_clear(&address));
+        }
         let started = Instant::now();
         let refused = |error: tonic::transport::Error| Failure::no_broker(&address, &error);
-        let channel = Endpoint::from_shared(address.uri())
+        let endpoint = Endpoint::from_shared(address.uri())
             .and_then(|endpoint| {
                 endpoint.user_agent(concat!("brokerctl/", env!("CARGO_PKG_VERSION")))
             })
             .map_err(refused)?
             .connect_timeout(timeout.map_or(CONNECT_TIMEOUT, |limit| limit.min(CONNECT_TIMEOUT)))
             .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
-            .keep_alive_timeout(KEEPALIVE_TIMEOUT)
-            .connect()
-            .await
-            .map_err(refused)?;
+            .keep_alive_timeout(KEEPALIVE_TIMEOUT);
+        let channel = broker_tls::client::connect(endpoint, tls).await.map_err(refused)?;
         Ok(Self { address, channel, started, timeout, bearer })
     }
 

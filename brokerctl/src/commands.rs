@@ -4,6 +4,7 @@ mod classes;
 mod completions;
 mod contexts;
 mod drivers;
+mod log;
 mod machines;
 mod operations;
 mod status;
@@ -14,6 +15,7 @@ use std::time::{Duration, SystemTime};
 use broker_proto::v1::ClassRef;
 use serde::Serialize;
 
+use self::operations::OperationView;
 use crate::{
     Exit, Failure, age,
     client::Broker,
@@ -50,6 +52,8 @@ pub(crate) enum Online {
     /// Create, look at and delete machines
     #[command(visible_alias = "machine", subcommand)]
     Machines(machines::Machines),
+    /// Tell or change what the broker logs, while it runs
+    Log(log::Log),
 }
 
 impl Online {
@@ -61,6 +65,7 @@ impl Online {
             Self::Operations(operations) => operations.run(session).await?,
             Self::Classes(classes) => classes.run(session).await?,
             Self::Machines(machines) => machines.run(session).await?,
+            Self::Log(log) => log.run(session).await?,
         }
         Ok(Exit::Ok)
     }

@@ -9,8 +9,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use broker_tls::Tls;
 use serde::{Deserialize, Serialize};
 use tonic::metadata::{Ascii, MetadataValue};
+use zeroize::Zeroizing;
 
 use crate::{Exit, Failure, args::Address};
 
@@ -35,12 +37,20 @@ pub(crate) struct Context {
     pub(crate) token: Option<Secret>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) token_file: Option<PathBuf>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ca: Option<PathBuf>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) cert: Option<PathBuf>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) key: Option<PathBuf>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) server_name: Option<String>,
 }
 
 /// Something to keep to oneself.
 #[derive(Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(transparent)]
-pub(crate) struct Secret(String);
+pub(crate) struct Secret(Zeroizing<String>);
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -77,7 +87,7 @@ impl File {
     pub(crate) fn load(&self) -> Result<Contexts, Failure> {
         let place = self.path.display();
         let text = match fs::read_to_string(&self.path) {
-            Ok(text) => text,
+            Ok(text) => Zeroizing::new(text),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Contexts::default()),
             Err(error) => {
                 return Err(wrong(format!("cannot read the contexts in {place}: {error}")));
@@ -103,7 +113,7 @@ impl File {
     }
 
     fn write(&self, contexts: &Contexts) -> io::Result<()> {
-        let text = serde_saphyr::to_string(contexts).map_err(io::Error::other)?;
+        let text = Zeroizing::new(serde_saphyr::to_string(contexts).map_err(io::Error::other)?);
         // Through a link, as people keep such files elsewhere.
         let target = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
         if let Some(folder) = target.parent().filter(|folder| !folder.as_os_str().is_empty()) {
@@ -127,25 +137,46 @@ impl File {
 
     /// The token of a context, from the file it names where it does not have it itself.
     pub(crate) fn bearer(&self, name: &str, context: &Context) -> Result<Option<Bearer>, Failure> {
-        let token = match (&context.token, &context.token_file) {
-            (Some(Secret(token)), _) => token.clone(),
-            (None, Some(file)) => {
-                let file = self.path.parent().unwrap_or(Path::new("")).join(file);
-                fs::read_to_string(&file).map_err(|error| {
-                    let place = file.display();
-                    wrong(format!("cannot read the token of context {name} in {place}: {error}"))
-                })?
-            }
-            (None, None) => return Ok(None),
-        };
-        let token = token.trim();
-        let mut bearer: Bearer = match format!("Bearer {token}").parse() {
-            Ok(bearer) if !token.is_empty() => bearer,
-            _ => return Err(wrong(format!("the token of context {name} is empty, or not ASCII"))),
-        };
-        bearer.set_sensitive(true);
-        Ok(Some(bearer))
+        let whose = format!("the token of context {name}");
+        match (&context.token, &context.token_file) {
+            (Some(Secret(token)), _) => bearer(token, &whose).map(Some),
+            (None, Some(file)) => bearer_in(&self.beside(file), &whose).map(Some),
+            (None, None) => Ok(None),
+        }
     }
+
+    /// What a context says of TLS.
+    pub(crate) fn tls(&self, context: &Context) -> Tls {
+        let file = |file: &Option<PathBuf>| file.as_ref().map(|file| self.beside(file));
+        Tls {
+            ca: file(&context.ca),
+            cert: file(&context.cert),
+            key: file(&context.key),
+            server_name: context.server_name.clone(),
+        }
+    }
+
+    /// Names in the file are relative to its own folder.
+    fn beside(&self, file: &Path) -> PathBuf {
+        self.path.parent().unwrap_or(Path::new("")).join(file)
+    }
+}
+
+/// The token in a file; `whose` is for people.
+pub(crate) fn bearer_in(file: &Path, whose: &str) -> Result<Bearer, Failure> {
+    let token = fs::read_to_string(file)
+        .map_err(|error| wrong(format!("cannot read {whose} in {}: {error}", file.display())))?;
+    bearer(&token, whose)
+}
+
+fn bearer(token: &str, whose: &str) -> Result<Bearer, Failure> {
+    let token = token.trim();
+    let mut bearer: Bearer = match format!("Bearer {token}").parse() {
+        Ok(bearer) if !token.is_empty() => bearer,
+        _ => return Err(wrong(format!("{whose} is empty, or not ASCII"))),
+    };
+    bearer.set_sensitive(true);
+    Ok(bearer)
 }
 
 impl Contexts {

@@ -5,6 +5,7 @@ mod report;
 
 use std::{borrow::Cow, error::Error, fmt, process::ExitCode, time::Duration};
 
+use broker_tls::client;
 use tonic::{Code, Status};
 
 use crate::{age, args::Address, table::printable};
@@ -98,10 +99,24 @@ impl Failure {
     }
 
     pub(crate) fn no_broker(address: &Address, error: &(dyn Error + 'static)) -> Self {
+        if let Some(failure) = client::Failure::in_chain(error).filter(|failure| failure.is_tls()) {
+            // Somebody does answer, or nobody was asked; it says what to do by itself.
+            let exit = match failure {
+                client::Failure::Ours(_) => Exit::Usage,
+                _ => Exit::NoBroker,
+            };
+            return Self::new(exit, format!("no connection to {address}: {failure}"));
+        }
         let message = format!("no broker answers at {address}: {}", root(error));
         Self::new(Exit::NoBroker, message).advise(
             "start one with `machine-broker dev`, or set --broker, BROKER_ADDRESS or --context",
         )
+    }
+
+    /// A token would go where others may read it on the way.
+    pub(crate) fn token_in_clear(address: &Address) -> Self {
+        Self::new(Exit::Usage, format!("the token is not sent to {address} without TLS"))
+            .advise("say https:// and --ca FILE, or leave the token out")
     }
 
     /// The operator pressed Ctrl-C while `doing` something.
@@ -122,6 +137,9 @@ impl Failure {
 
     pub(crate) fn of(status: &Status, asked: Asked<'_>) -> Self {
         let report = Report::of(status);
+        if let Some(wanted) = wants_tls(status) {
+            return Self::new(Exit::NoBroker, wanted);
+        }
         if report.delivery.is_none() && is_stranger(status) {
             return Self::stranger(asked.of);
         }
@@ -177,6 +195,11 @@ pub(crate) fn wants_provider_id(status: &Status) -> bool {
     status.code() == Code::FailedPrecondition && Report::of(status).reason == "PROVIDER_ID_REQUIRED"
 }
 
+/// Whether the broker answered in time, and it was the driver that did not.
+pub(crate) fn driver_is_silent(status: &Status) -> bool {
+    Report::of(status).reason == "DRIVER_SILENT"
+}
+
 fn judge(code: Code, delivery: Option<Delivery>, changes: bool) -> Exit {
     use Code::{Aborted, NotFound, ResourceExhausted, Unavailable};
     match (delivery, code) {
@@ -221,6 +244,11 @@ fn is_stranger(status: &Status) -> bool {
     // What words of HTTP/1, or any other text, are as a frame of HTTP/2.
     let garbled = || status.source().is_some_and(|error| root(error).ends_with(INVALID_SIZE));
     refused || garbled()
+}
+
+/// Whether the other side speaks TLS and we did not, so that nothing can have happened.
+fn wants_tls(status: &Status) -> Option<String> {
+    status.source().map(root).filter(|cause| cause.contains(client::WANTS_TLS))
 }
 
 /// What to do, or what may be relied on.

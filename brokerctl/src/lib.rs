@@ -18,11 +18,14 @@ mod sheet;
 mod table;
 mod watch;
 
+use std::time::Duration;
+
 pub use args::Args;
 pub use failure::{Exit, Failure};
 pub use output::Console;
 
-use args::Global;
+use args::{Credentials, Global};
+use broker_tls::Tls;
 use client::Broker;
 use commands::{Command, Session};
 use output::Output;
@@ -40,7 +43,8 @@ async fn attempt(args: Args, console: &mut Console<'_>) -> Result<Exit, Failure>
     let mut output = Output::new(console, global.output, !global.no_headers);
     match command {
         Command::Contexts(contexts) => {
-            contexts.run(contexts::File::find(global.config)?, &mut output)?;
+            let file = contexts::File::find(global.config)?;
+            contexts.run(file, global.credentials, &mut output)?;
             Ok(Exit::Ok)
         }
         Command::Completions(completions) => {
@@ -56,28 +60,54 @@ async fn attempt(args: Args, console: &mut Console<'_>) -> Result<Exit, Failure>
 
 /// Finds out which broker is meant and dials it. What is named directly goes before any context.
 async fn connect(global: Global, output: &mut Output<'_, '_>) -> Result<Broker, Failure> {
-    let Global { broker, context, config, timeout, .. } = global;
+    let Global { broker, context, config, timeout, credentials, .. } = global;
+    let Credentials { ca, cert, key, server_name, token_file } = credentials;
+    let given = Tls { ca, cert, key, server_name };
+    let bearer = token_file.map(|file| contexts::bearer_in(&file, "the token")).transpose()?;
     if let Some(address) = broker {
         if let Some(name) = context {
             output.remark(format!(
                 "context {name} is not used: --broker or BROKER_ADDRESS says {address}"
             ));
         }
-        // A token is for the address of its own context.
-        return Broker::connect(address, None, timeout).await;
+        // What a context has is for its own address.
+        return dial(address, given, bearer, timeout).await;
     }
     let file = contexts::File::find(config)?;
     let contexts = file.load()?;
     let Some((name, context)) = contexts.choose(context.as_deref())? else {
-        return Broker::connect(args::Address::default(), None, timeout).await;
+        return dial(args::Address::default(), given, bearer, timeout).await;
     };
-    let (address, bearer) = (context.address(name)?, file.bearer(name, context)?);
+    let address = context.address(name)?;
+    let bearer = bearer.map_or_else(|| file.bearer(name, context), |given| Ok(Some(given)))?;
     if context.token.is_some() && file.is_open() {
         let path = file.path().display();
         output.remark(format!("others may read the tokens in {path}: run `chmod 600 {path}`"));
     }
-    if bearer.is_some() && !address.is_loopback() {
-        output.remark(format!("the token of context {name} goes to {address} unencrypted"));
-    }
-    Broker::connect(address, bearer, timeout).await
+    let own = file.tls(context);
+    let tls = Tls {
+        ca: given.ca.or(own.ca),
+        cert: given.cert.or(own.cert),
+        key: given.key.or(own.key),
+        server_name: given.server_name.or(own.server_name),
+    };
+    dial(address, tls, bearer, timeout).await
+}
+
+async fn dial(
+    address: args::Address,
+    tls: Tls,
+    bearer: Option<contexts::Bearer>,
+    timeout: Option<Duration>,
+) -> Result<Broker, Failure> {
+    let tls = match (address.says_tls(), tls.is_wanted()) {
+        (Some(false), true) => {
+            let message = format!("http://{address} means no TLS, but there are settings of TLS");
+            return Err(Failure::new(Exit::Usage, message)
+                .advise("leave http:// out, or --ca, --cert, --key and --server-name"));
+        }
+        (Some(true), _) | (None, true) => Some(tls),
+        (Some(false) | None, false) => None,
+    };
+    Broker::connect(address, tls, bearer, timeout).await
 }

@@ -44,11 +44,34 @@ fn a_wrong_command_line_is_a_case_of_its_own() {
         &["--broker", "https://broker.example", "drivers"],
         &["drivers", "-o", "xml"],
         &["drivers", "--timeout", "5"],
+        &["log", "--for", "10m"],
     ] {
         let output = brokerctl(wrong);
         assert_eq!(output.status.code(), Some(2), "{wrong:?}: {}", stderr(&output));
         assert!(output.stdout.is_empty());
     }
+}
+
+#[test]
+fn an_empty_address_in_the_environment_is_none() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let contexts = folder.path().join("contexts.yaml");
+    let contexts = contexts.to_str().expect("UTF-8");
+    let set = ["--config", contexts, "contexts", "set", "nobody", "--address", "127.0.0.1:1"];
+    assert!(brokerctl(&set).status.success());
+    let status = |arguments: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_brokerctl"))
+            .args(["--config", contexts, "--context", "nobody", "status"])
+            .args(arguments)
+            .env("BROKER_ADDRESS", "")
+            .output()
+            .expect("brokerctl starts")
+    };
+    let output = status(&[]);
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    assert!(stderr(&output).contains("no broker answers at 127.0.0.1:1"), "{}", stderr(&output));
+    // Typed, it is a mistake.
+    assert_eq!(status(&["--broker", ""]).status.code(), Some(2));
 }
 
 #[test]

@@ -69,6 +69,39 @@ async fn a_token_goes_to_its_own_address_alone() {
     let seen = run(&with(&format!("drivers --context dev --broker {}", other.address()))).await;
     assert!(seen.remarks.starts_with("context dev is not used: "), "{seen:?}");
     assert_eq!(other.tokens(), [None]);
+    // One that is named on the command line goes where that says.
+    let line = format!("drivers --broker {} --token-file {}", other.address(), token.display());
+    assert_eq!(run(&with(&line)).await.exit, Exit::Ok);
+    assert_eq!(other.tokens(), [None, Some("Bearer hush".to_owned())]);
+}
+
+#[tokio::test]
+async fn a_token_goes_nowhere_in_clear_but_to_this_host() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (config, token) = (folder.path().join("contexts.yaml"), folder.path().join("token"));
+    fs::write(&token, "hush\n").expect("a file");
+    // Of addresses for documentation, where nobody is.
+    let contexts = "contexts: {own: {address: '192.0.2.1', token: hush}, \
+        file: {address: 'http://broker.example', tokenFile: token}}";
+    fs::write(&config, contexts).expect("a file");
+    fs::set_permissions(&config, fs::Permissions::from_mode(0o600)).expect("is ours");
+    let given = format!("--token-file {}", token.display());
+    for (line, address) in [
+        (format!("--broker 192.0.2.1:7000 {given}"), "192.0.2.1:7000"),
+        (format!("--broker http://localhost.example {given}"), "localhost.example:5000"),
+        ("--context own".to_owned(), "192.0.2.1:5000"),
+        ("--context file".to_owned(), "broker.example:5000"),
+    ] {
+        let seen = run(&format!("--config {} {line} drivers", config.display())).await;
+        assert_eq!(seen.exit, Exit::Usage, "{seen:?}");
+        let told = format!("the token is not sent to {address} without TLS\n");
+        assert!(seen.remarks.contains(&told), "{seen:?}");
+        assert!(seen.remarks.contains("say https:// and --ca FILE"), "{seen:?}");
+    }
+    // With TLS it would be: what is missing is the CA's file.
+    let line = format!("--broker https://192.0.2.1 {given} --ca {}/none", folder.path().display());
+    let seen = run(&format!("{line} drivers")).await;
+    assert!(seen.remarks.contains("cannot read "), "{seen:?}");
 }
 
 #[tokio::test]
@@ -95,10 +128,19 @@ CURRENT   NAME   ADDRESS               CREDENTIALS
     let mode = fs::metadata(&config).expect("a file").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
 
+    let line = "set tls --address https://broker.example --ca ca.crt --cert /me.crt --key /me.key";
+    assert_eq!(run(&with(line)).await.exit, Exit::Ok);
+    let seen = run(&with("list --no-headers")).await;
+    let row = "tls    https://broker.example:5000   certificate in /me.crt";
+    assert!(seen.out.contains(row), "{seen:?}");
+    let text = fs::read_to_string(&config).expect("a file");
+    let ca = std::path::absolute("ca.crt").expect("a path");
+    assert!(text.contains(&format!("ca: {}", ca.display())), "good from any folder: {text}");
+
     assert_eq!(run(&with("use test")).await.exit, Exit::Usage);
     let seen = run(&with("delete prod")).await;
     assert!(seen.remarks.contains("there is no current context now"), "{seen:?}");
-    assert_eq!(run(&with("")).await.out.lines().count(), 2);
+    assert_eq!(run(&with("")).await.out.lines().count(), 3);
 }
 
 #[tokio::test]

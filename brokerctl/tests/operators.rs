@@ -8,11 +8,12 @@ use broker_proto::v1::{
     BrokerStatus, ClassRef, Concern, DrainDriverRequest, Driver, DriverDetails, DriverEvent,
     DriverState, EvictDriverRequest, GetDriverRequest, ListClassesResponse, ListDriversRequest,
     ListDriversResponse, ListOperationsRequest, ListOperationsResponse, ListedClass, Operation,
-    OperationEvent, PingDriverResponse, Reset, Synced, WatchDriversRequest, driver_event,
-    operation_event,
+    OperationEvent, PingDriverResponse, Reset, SetLogFilterRequest, Synced, WatchDriversRequest,
+    driver_event, operation_event,
 };
 use brokerctl::Exit;
 use tonic::Status;
+use tonic_types::{ErrorDetails, StatusExt as _};
 
 use fake::{Asked, FakeBroker, run_with};
 
@@ -158,11 +159,14 @@ async fn states_are_filtered_by_the_broker() {
 async fn a_driver_is_described_by_any_name() {
     let broker = FakeBroker::start().await;
     let found = Driver { state_reason: "silent".into(), ..driver("aaaa", DriverState::Suspect) };
-    broker.will_describe(Ok(DriverDetails { driver: Some(found), history: vec![] }));
-    let seen = broker.run("drivers describe aa").await;
+    broker.will_describe(Ok(DriverDetails { driver: Some(found), ..DriverDetails::default() }));
+    let seen = broker.run("drivers describe aa --history 3").await;
     assert_eq!(seen.exit, Exit::Ok, "{seen:?}");
     assert!(seen.out.contains("\nState:             Suspect: silent\n"), "{seen:?}");
-    assert_eq!(broker.asked(), [Asked::Details(GetDriverRequest { driver: "aa".into() })]);
+    assert_eq!(
+        broker.asked(),
+        [Asked::Details(GetDriverRequest { driver: "aa".into(), history: Some(3) })]
+    );
 }
 
 #[tokio::test]
@@ -172,7 +176,7 @@ async fn a_name_that_means_none_or_several_comes_with_advice() {
     let seen = broker.run("drivers describe x").await;
     let expected = "\
 error: no driver is called x
-  `brokerctl drivers` shows who is connected
+  `brokerctl drivers` shows who is connected, with --state gone who was lately
 ";
     assert_eq!((seen.exit, seen.remarks.as_str()), (Exit::NotFound, expected));
 
@@ -197,6 +201,28 @@ async fn a_ping_tells_the_round_trip() {
 }
 
 #[tokio::test]
+async fn a_ping_that_a_driver_does_not_answer_blames_the_driver() {
+    let broker = FakeBroker::start().await;
+    let silent = || {
+        let details = ErrorDetails::with_error_info("DRIVER_SILENT", "machinebroker.dev", []);
+        let message = "the driver did not answer within 1.9 s";
+        Err(Status::with_error_details(tonic::Code::DeadlineExceeded, message, details))
+    };
+    broker.will_pong(silent());
+    let seen = broker.run("drivers ping sim-0 --timeout 2s").await;
+    let expected = "\
+error: the driver did not answer within 1.9 s
+  see `brokerctl drivers describe` for its state and history
+";
+    assert_eq!((seen.exit, seen.remarks.as_str()), (Exit::Failed, expected));
+    broker.will_pong(silent());
+    broker.will_pong(silent());
+    let seen = broker.run("drivers ping sim-0 -c 2").await;
+    let line = "sim-0 did not answer: the driver did not answer within 1.9 s\n";
+    assert_eq!(seen.out, line.repeat(2));
+}
+
+#[tokio::test]
 async fn a_drain_can_be_waited_for() {
     let broker = FakeBroker::start().await;
     broker.drivers(ListDriversResponse { drivers: vec![driver("aaaa", DriverState::Draining)] });
@@ -215,15 +241,17 @@ fn evict(driver: &str) -> Asked {
 }
 
 fn asked_first() -> Asked {
-    Asked::Details(GetDriverRequest { driver: "sim-0".into() })
+    Asked::Details(GetDriverRequest { driver: "sim-0".into(), history: Some(0) })
 }
 
 #[tokio::test]
 async fn evict_asks_and_then_evicts_the_session_it_asked_about() {
     let broker = FakeBroker::start().await;
     let line = format!("--broker {} drivers evict sim-0 --reason hangs", broker.address());
-    let details =
-        || DriverDetails { driver: Some(driver("aaaa", DriverState::Ready)), history: vec![] };
+    let details = || DriverDetails {
+        driver: Some(driver("aaaa", DriverState::Ready)),
+        ..DriverDetails::default()
+    };
     broker.drivers(ListDriversResponse { drivers: vec![driver("aaaa", DriverState::Ready)] });
 
     broker.will_describe(Ok(details()));
@@ -236,6 +264,25 @@ async fn evict_asks_and_then_evicts_the_session_it_asked_about() {
     let seen = run_with(&line, Some("yes\n")).await;
     assert_eq!((seen.exit, seen.out.as_str()), (Exit::Ok, "driver sim-0 (aaaa) evicted\n"));
     assert_eq!(broker.asked()[1..], [asked_first(), evict("aaaa")]);
+}
+
+#[tokio::test]
+async fn evict_does_not_ask_about_a_driver_that_has_gone() {
+    let broker = FakeBroker::start().await;
+    let gone = Driver {
+        state_reason: "the driver left".into(),
+        gone_at: Some(prost_types::Timestamp { seconds: 1, nanos: 0 }),
+        ..driver("aaaa", DriverState::Gone)
+    };
+    broker.will_describe(Ok(DriverDetails { driver: Some(gone), ..DriverDetails::default() }));
+    let line = format!("--broker {} drivers evict sim-0 --reason hangs", broker.address());
+    let seen = run_with(&line, Some("yes\n")).await;
+    let expected = "\
+error: driver sim-0 (aaaa) is gone already: the driver left
+  `brokerctl drivers describe` tells what it did
+";
+    assert_eq!((seen.exit, seen.remarks.as_str()), (Exit::NotFound, expected));
+    assert_eq!(broker.asked(), [asked_first()]);
 }
 
 #[tokio::test]
@@ -296,4 +343,16 @@ async fn top_wants_a_terminal() {
     let seen = broker.run("top").await;
     assert_eq!(seen.exit, Exit::Usage);
     assert!(seen.remarks.starts_with("error: top is for a person at a terminal\n"), "{seen:?}");
+}
+
+#[tokio::test]
+async fn what_is_logged_is_told_and_changed_for_a_while() {
+    let broker = FakeBroker::start().await;
+    assert_eq!(broker.run("log").await.out, "the broker logs info\n");
+    let seen = broker.run("log debug --for 10m").await;
+    assert_eq!(seen.out, "the broker logs debug, before info; in 10m again info\n");
+    let lasts = Some(prost_types::Duration { seconds: 600, nanos: 0 });
+    let asked =
+        |filter: &str, lasts| Asked::Log(SetLogFilterRequest { filter: filter.to_owned(), lasts });
+    assert_eq!(broker.asked(), [asked("", None), asked("debug", lasts)]);
 }

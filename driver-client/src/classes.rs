@@ -22,7 +22,7 @@ use tokio::{
 use tonic::{Code, Status};
 
 use self::cache::Cache;
-use crate::{dial::Client, error, operations::ClassRef, secret::Secret};
+use crate::{config::Token, dial::Client, error, operations::ClassRef, secret::Secret};
 
 /// A machine class, as the broker holds it.
 #[derive(Debug)]
@@ -98,7 +98,7 @@ pub(crate) struct ClassQuery {
 #[derive(Clone)]
 pub(crate) struct Link {
     pub(crate) client: Client,
-    pub(crate) session_token: String,
+    pub(crate) session_token: Token,
 }
 
 pub(crate) struct Classes {
@@ -163,6 +163,7 @@ impl Classes {
             let reply = self
                 .ask("class", deadline, |Link { mut client, session_token }| async move {
                     let (name, revision) = (query.wire_name.clone(), query.revision);
+                    let session_token = session_token.expose().to_owned();
                     let meta = wire::MachineClassMeta { name, revision, session_token };
                     client.get_machine_class(meta).await.map(tonic::Response::into_inner)
                 })
@@ -187,6 +188,7 @@ impl Classes {
                 .ask("secret", deadline, |Link { mut client, session_token }| async move {
                     let class = Some(query.class.to_wire());
                     let revision = query.secret_revision;
+                    let session_token = session_token.expose().to_owned();
                     let meta =
                         wire::SecretMeta { revision, session_token, class, ..Default::default() };
                     client.get_secret(meta).await.map(tonic::Response::into_inner)

@@ -7,6 +7,7 @@ mod session;
 use std::{sync::Arc, time::Duration};
 
 use broker_proto::v1 as wire;
+use broker_tls::Tls;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, info, info_span, warn};
@@ -19,7 +20,7 @@ use self::{
 use crate::{
     backoff::Backoff,
     classes::{Classes, Link},
-    dial::{Bearer, Dial},
+    dial::{Credentials, Dial},
     executor::Executor,
     operations::{AddressId, Owed},
 };
@@ -29,7 +30,8 @@ pub(crate) struct Shared {
     pub(crate) executor: Arc<Executor>,
     pub(crate) registration: wire::Registration,
     pub(crate) dial: Arc<dyn Dial>,
-    pub(crate) bearer: Bearer,
+    pub(crate) tls: Tls,
+    pub(crate) credentials: Credentials,
     /// Finish what runs, then leave.
     pub(crate) drain: CancellationToken,
     /// Leave now.

@@ -1,11 +1,11 @@
-//! How a connection to a broker is made.
+//! How a connection to a broker is made, and what we show there.
 //!
-//! The seam for other transports: TLS is a [`Dial`] with another endpoint, a test's in-memory pipe
-//! one with another connector.
+//! [`Dial`] is the seam for other transports, such as a test's pipe in memory.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use broker_proto::v1::drivers_client::DriversClient;
+use broker_tls::Tls;
 use tonic::{
     Request, Status,
     metadata::{Ascii, MetadataValue},
@@ -18,17 +18,37 @@ use crate::config::Token;
 /// Makes one connection. Every session gets one of its own, so that a broken one is never reused.
 #[async_trait::async_trait]
 pub trait Dial: Send + Sync {
-    async fn dial(&self, address: &str) -> Result<Channel, tonic::transport::Error>;
+    /// `tls` is what the configuration says of it, for a transport that knows what to do with it.
+    async fn dial(&self, address: &str, tls: &Tls) -> Result<Channel, tonic::transport::Error>;
+
+    /// Whether nobody can listen in on the way to `address`: a token goes nowhere else. For a
+    /// transport over a network that is so with TLS, and on this very host.
+    fn is_private(&self, address: &str, tls: &Tls) -> bool {
+        let (url, secure) = resolve(address, tls);
+        let here = |host: &str| broker_tls::client::is_loopback(host);
+        secure || endpoint(&url).is_ok_and(|endpoint| endpoint.uri().host().is_some_and(here))
+    }
 }
 
-/// Plain TCP.
+/// TCP, with TLS to an address that begins with `https://`, and to one without a scheme if there is
+/// anything in the settings of TLS.
 #[derive(Clone, Copy, Debug)]
 pub struct Tcp;
 
 #[async_trait::async_trait]
 impl Dial for Tcp {
-    async fn dial(&self, address: &str) -> Result<Channel, tonic::transport::Error> {
-        endpoint(address)?.connect().await
+    async fn dial(&self, address: &str, tls: &Tls) -> Result<Channel, tonic::transport::Error> {
+        let (url, secure) = resolve(address, tls);
+        broker_tls::client::connect(endpoint(&url)?, secure.then(|| tls.clone())).await
+    }
+}
+
+/// The URL for tonic, and whether TLS is to carry it.
+pub(crate) fn resolve(address: &str, tls: &Tls) -> (String, bool) {
+    match address.split_once("://") {
+        Some(("https", rest)) => (format!("http://{rest}"), true),
+        Some(_) => (address.to_owned(), false),
+        None => (format!("http://{address}"), tls.is_wanted()),
     }
 }
 
@@ -46,13 +66,40 @@ pub fn endpoint(address: &str) -> Result<Endpoint, tonic::transport::Error> {
 
 pub(crate) type Client = DriversClient<InterceptedService<Channel, Bearer>>;
 
+/// Where our token comes from.
+#[derive(Clone, Debug)]
+pub(crate) enum Credentials {
+    None,
+    Token(Token),
+    /// Read for every session: it may be replaced at any time.
+    File(PathBuf),
+}
+
+impl Credentials {
+    pub(crate) async fn bearer(&self) -> Result<Bearer, String> {
+        match self {
+            Self::None => Ok(Bearer(None)),
+            Self::Token(token) => Bearer::new(token),
+            Self::File(file) => {
+                let place = file.display();
+                let text = tokio::fs::read_to_string(file).await;
+                let text =
+                    text.map_err(|error| format!("cannot read the token in {place}: {error}"))?;
+                Bearer::new(&Token::new(text.trim())).map_err(|why| format!("{why} (in {place})"))
+            }
+        }
+    }
+}
+
 /// Says who we are on every call.
 #[derive(Clone)]
 pub(crate) struct Bearer(Option<MetadataValue<Ascii>>);
 
 impl Bearer {
-    pub(crate) fn new(token: Option<&Token>) -> Result<Self, String> {
-        let Some(token) = token else { return Ok(Self(None)) };
+    fn new(token: &Token) -> Result<Self, String> {
+        if token.expose().is_empty() {
+            return Err("the token is empty".to_owned());
+        }
         let mut value: MetadataValue<Ascii> = format!("Bearer {}", token.expose())
             .parse()
             .map_err(|_| "the token holds characters that no header can carry".to_owned())?;
@@ -71,5 +118,59 @@ impl Interceptor for Bearer {
             request.metadata_mut().insert("authorization", value.clone());
         }
         Ok(request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_token_in_a_file_is_read_whenever_it_is_needed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        let credentials = Credentials::File(file.clone());
+        let bearer = async || credentials.bearer().await.map(|bearer| bearer.0.unwrap());
+        assert!(bearer().await.unwrap_err().starts_with("cannot read the token in "));
+        for (content, header) in [("one\n", "Bearer one"), ("two", "Bearer two")] {
+            std::fs::write(&file, content).unwrap();
+            assert_eq!(bearer().await.unwrap(), header);
+        }
+        std::fs::write(&file, "\n").unwrap();
+        assert!(bearer().await.unwrap_err().starts_with("the token is empty (in "));
+    }
+
+    #[test]
+    fn only_tls_and_this_host_are_private() {
+        let (none, some) = (Tls::default(), Tls { ca: Some("ca".into()), ..Tls::default() });
+        for (address, tls, private) in [
+            ("127.0.0.1:1", &none, true),
+            ("http://[::1]:1", &none, true),
+            ("localhost:1", &none, true),
+            ("one:1", &some, true),
+            ("https://one:1", &none, true),
+            ("one:1", &none, false),
+            ("http://one:1", &some, false),
+            ("10.0.0.1:1", &none, false),
+            ("0.0.0.0:1", &none, false),
+            ("localhost.example:1", &none, false),
+            ("localhost@one:1", &none, false),
+            ("127.0.0.1.example:1", &none, false),
+        ] {
+            assert_eq!(Tcp.is_private(address, tls), private, "{address}");
+        }
+    }
+
+    #[test]
+    fn the_scheme_decides_on_tls_and_without_one_the_settings_do() {
+        let (none, some) = (Tls::default(), Tls { ca: Some("ca".into()), ..Tls::default() });
+        for (address, tls, url, secure) in [
+            ("one:1", &none, "http://one:1", false),
+            ("one:1", &some, "http://one:1", true),
+            ("http://one:1", &some, "http://one:1", false),
+            ("https://one:1", &none, "http://one:1", true),
+        ] {
+            assert_eq!(resolve(address, tls), (url.to_owned(), secure), "{address}");
+        }
     }
 }

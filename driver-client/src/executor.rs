@@ -6,6 +6,7 @@
 //! waits for Accepted, so that it never takes a full driver for a dead one.
 
 mod call;
+mod trace;
 
 use std::{
     collections::HashMap,
@@ -135,9 +136,18 @@ impl Executor {
     }
 
     /// Unseats a session. `lost` are the answers it could not, or may not have, delivered.
-    pub(crate) fn leave(&self, address: AddressId, session: SessionId, lost: Vec<Report>) {
+    pub(crate) fn leave(
+        &self,
+        address: AddressId,
+        session: SessionId,
+        lost: Vec<Report>,
+        told: Vec<Report>,
+    ) {
         let mut state = self.lock();
         state.sessions.remove(&session);
+        for report in told {
+            state.table.told(address, report);
+        }
         for report in lost {
             state.table.undelivered(address, report);
         }

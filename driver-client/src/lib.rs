@@ -27,6 +27,8 @@ mod instance;
 mod machine;
 mod operation;
 mod operations;
+#[cfg(feature = "otlp")]
+pub mod otlp;
 mod run;
 mod secret;
 pub mod testing;
@@ -35,6 +37,7 @@ mod tests;
 mod verb;
 
 pub use async_trait::async_trait;
+pub use broker_tls::Tls;
 pub use tokio_util::sync::CancellationToken;
 
 pub use crate::{

@@ -3,7 +3,6 @@
 use std::{sync::Arc, time::Duration};
 
 use broker_proto::v1 as wire;
-use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -30,7 +29,7 @@ pub(crate) struct Job {
     pub(crate) deadline: Instant,
     query: ClassQuery,
     last_known_state: String,
-    user_data: Option<Bytes>,
+    user_data: Option<Sensitive>,
     volume_specs: Vec<String>,
     traceparent: String,
     tracestate: String,
@@ -81,8 +80,9 @@ impl Operation {
         &self.job.volume_specs
     }
 
-    /// The W3C trace context of the caller that this was started for, if it sent one: pass it on to
-    /// the provider, or make your spans children of it.
+    /// The W3C trace context that this belongs to: the broker's span where it exports spans, or else
+    /// that of the caller that this was started for, if it sent one. With the feature `otlp` the span
+    /// around your code is a child of it; without, pass it on or make your spans its children.
     pub fn traceparent(&self) -> Option<&str> {
         Some(self.job.traceparent.as_str()).filter(|parent| !parent.is_empty())
     }
@@ -132,7 +132,7 @@ impl Operation {
     /// The machine's user data: the caller's, else `userData` of the class's secret, if any.
     pub async fn user_data(&self) -> Result<Option<Sensitive>, LookupError> {
         if let Some(given) = &self.job.user_data {
-            return Ok(Some(Sensitive::new(given.clone())));
+            return Ok(Some(given.clone()));
         }
         if !self.has_secret() {
             return Ok(None);
@@ -176,10 +176,12 @@ impl Job {
                 provider_id: params.machine_id,
                 request_id: params.request_id,
                 user_data: params.user_data.as_deref().map(crate::operations::Fingerprint::of),
+                // What is no time, such as a negative one, lets nothing be recalled.
+                recall_within: params.recall_within.map(|time| time.try_into().unwrap_or_default()),
             },
             query,
             last_known_state: params.last_known_state,
-            user_data: params.user_data,
+            user_data: params.user_data.map(Sensitive::from),
             volume_specs: params.volume_specs,
             traceparent: params.traceparent,
             tracestate: params.tracestate,

@@ -9,7 +9,8 @@
 //! 1. At most one mutating operation runs per machine. An identical request joins it and gets its
 //!    answer, a different one is `ABORTED`.
 //! 2. Successful mutations are remembered for a while ([`memory`]); an identical request gets the
-//!    first answer without being executed. Failures are not remembered.
+//!    first answer without being executed, unless the broker says that another instance may have
+//!    changed the machine since. Failures are not remembered.
 //! 3. Mutations outlive the session they came on. What ends, or still runs, without its session is
 //!    handed to the next session of the same broker address ([`Table::resume`]).
 //! 4. Reads run freely, and are given up together with their session: their caller asks again.
@@ -59,6 +60,7 @@ pub(crate) struct Ticket {
 pub(crate) struct Report {
     pub(crate) request: Arc<Request>,
     pub(crate) outcome: Arc<Outcome>,
+    pub(crate) ended: Instant,
 }
 
 /// What becomes of a request.
@@ -269,7 +271,7 @@ impl Table {
         now: Instant,
     ) -> Option<(Report, Vec<Ticket>)> {
         let execution = self.executions.remove(&id)?;
-        let report = Report { request: execution.request, outcome: Arc::new(outcome) };
+        let report = Report { request: execution.request, outcome: Arc::new(outcome), ended: now };
         if report.request.verb.mutates() {
             self.machines.remove(&report.request.machine_key());
         }
@@ -304,7 +306,15 @@ impl Table {
     /// Keeps an answer that did not reach its broker, for the next session to it.
     pub(crate) fn undelivered(&mut self, address: AddressId, report: Report) {
         if report.request.verb.mutates() {
-            self.unreported.push(address, report);
+            self.unreported.push(address, report, false);
+        }
+    }
+
+    /// Keeps an answer that a broker read which is about to forget it. The next one should hear of it,
+    /// but nobody has to wait for that.
+    pub(crate) fn told(&mut self, address: AddressId, report: Report) {
+        if report.request.verb.mutates() {
+            self.unreported.push(address, report, true);
         }
     }
 

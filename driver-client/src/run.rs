@@ -9,9 +9,8 @@ use tracing::{error, info, warn};
 
 use crate::{
     Config, Driver,
-    config::with_scheme,
     connection::{Connection, Rejection, Shared},
-    dial::Bearer,
+    dial::Credentials,
     drain,
     executor::Executor,
     instance::Instance,
@@ -42,6 +41,15 @@ const PROTOCOL: u32 = 1;
 /// this driver.
 pub async fn run(config: Config, driver: impl Driver) -> Result<(), RunError> {
     config.check().map_err(RunError::Config)?;
+    let credentials = match (&config.token, &config.token_file) {
+        (Some(token), _) => Credentials::Token(token.clone()),
+        (None, Some(file)) => Credentials::File(file.clone()),
+        (None, None) => Credentials::None,
+    };
+    // One from a file may come later; one that is here already can be known to be wrong.
+    if let Credentials::Token(_) = credentials {
+        credentials.bearer().await.map_err(RunError::Config)?;
+    }
     let kind = &config.kinds[0].kind;
     // Held until the end: the id belongs to us for as long.
     let instance = Instance::new(config.instance_id.clone(), kind, &env::temp_dir());
@@ -54,7 +62,8 @@ pub async fn run(config: Config, driver: impl Driver) -> Result<(), RunError> {
         registration: registration(&config, &instance.id, executor.driver()),
         executor,
         dial: config.dial.clone(),
-        bearer: Bearer::new(config.token.as_ref()).map_err(RunError::Config)?,
+        tls: config.tls.clone(),
+        credentials,
         drain: CancellationToken::new(),
         stop,
     });
@@ -62,7 +71,7 @@ pub async fn run(config: Config, driver: impl Driver) -> Result<(), RunError> {
 
     let mut connections = JoinSet::new();
     for (number, address) in config.addresses.iter().enumerate() {
-        let url = with_scheme(address);
+        let url = address.clone();
         let connection = Connection::new(shared.clone(), AddressId(number), url.clone());
         connections.spawn(async move { (url, connection.run().await) });
     }

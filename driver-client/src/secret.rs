@@ -1,37 +1,8 @@
 //! Values that must not be printed.
 
-use std::{collections::BTreeMap, fmt, ops::Deref};
+use std::{collections::BTreeMap, fmt};
 
-use bytes::Bytes;
-
-/// Bytes that hide from logs: credentials and user data.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Sensitive(Bytes);
-
-impl Sensitive {
-    pub fn new(bytes: impl Into<Bytes>) -> Self {
-        Self(bytes.into())
-    }
-
-    /// The value as text, if it is text.
-    pub fn as_str(&self) -> Option<&str> {
-        std::str::from_utf8(&self.0).ok()
-    }
-}
-
-impl Deref for Sensitive {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Sensitive {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "[{} hidden bytes]", self.0.len())
-    }
-}
+pub use broker_secret::Sensitive;
 
 /// A class's secret, its values decoded. `Debug` shows the keys and nothing else.
 #[derive(Clone, Default, PartialEq, Eq)]

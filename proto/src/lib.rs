@@ -1,10 +1,25 @@
 //! The wire of Machine Broker: the code generated from `proto/`, and nothing else.
+//!
+//! What a field marked `[debug_redact = true]` holds is never printed: the `Debug` of its message says
+//! `[hidden]` in its place.
 
 /// Package `machinebroker.v1`: drivers dial in, controllers submit, operators look.
 pub mod v1 {
     #![allow(unreachable_pub, missing_docs, clippy::all)]
     tonic::include_proto!("machinebroker.v1");
+    include!(concat!(env!("OUT_DIR"), "/debug.rs"));
+
+    /// Credentials do not stay in memory that was given back. tonic drops a message as soon as it has
+    /// encoded it.
+    impl Drop for Secret {
+        fn drop(&mut self) {
+            zeroize::Zeroize::zeroize(&mut self.data);
+        }
+    }
 }
 
 /// The encoded descriptors of every service, for gRPC server reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+
+#[cfg(test)]
+mod tests;

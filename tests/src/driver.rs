@@ -347,6 +347,12 @@ impl Driver {
         Serving { task, machines }
     }
 
+    /// With the session token of another driver in its questions.
+    pub fn with_token_of(mut self, other: &Driver) -> Self {
+        self.token.clone_from(&other.token);
+        self
+    }
+
     pub async fn get_class(&self, name: &str) -> Result<v1::MachineClass, Status> {
         let meta = v1::MachineClassMeta {
             name: name.to_owned(),
@@ -392,9 +398,14 @@ impl Driver {
 
     /// Says that an operation on a machine of the sample class, from an earlier stream, still runs.
     pub fn still_runs(&self, verb: &str, machine: &str) {
+        self.still_runs_of(crate::Controller::class(), verb, machine);
+    }
+
+    /// The same of another class.
+    pub fn still_runs_of(&self, class: v1::ClassRef, verb: &str, machine: &str) {
         let resumed = v1::Resumed {
             verb: verb.to_owned(),
-            class: Some(crate::Controller::class()),
+            class: Some(class),
             machine_name: machine.to_owned(),
             ..Default::default()
         };

@@ -9,16 +9,20 @@
     reason = "a test's runtime ends with the test, and with it every task and queue of the harness"
 )]
 
+mod admin;
 pub mod catalog;
 mod controller;
 mod driver;
+pub mod history;
 pub mod process;
 mod submitter;
 mod wire;
 
 use std::{
+    fs,
     future::ready,
     io,
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -28,14 +32,20 @@ use std::{
 
 use broker::{
     audit::Audit,
+    auth,
+    bounds::Limits,
     catalog::{Catalog, Static},
-    grpc::{Admission, Connection},
+    grpc::{Admission, Connection, Peer},
     registry::{Policy, Seating},
-    server::Broker,
+    server::{Broker, Settings},
 };
 use broker_proto::v1::{
     Driver as ListedDriver, ListDriversRequest, ListOperationsRequest, Operation,
     registry_client::RegistryClient,
+};
+use broker_tls::{
+    PeerCertificate,
+    issue::{Authority, Subject},
 };
 use tokio::{
     sync::{OnceCell, mpsc},
@@ -47,6 +57,7 @@ use tower::service_fn;
 
 use self::wire::Wire;
 pub use self::{
+    admin::{Admin, Answer},
     controller::{Call, Controller, delivery, fact, reason, retry_after},
     driver::{Driver, Hello, Service, Serving, failed, hello, kind, machine, page},
     submitter::{Submitter, submission},
@@ -92,16 +103,38 @@ impl TestBroker {
     }
 
     pub fn with(admission: Admission, seating: Seating, catalog: Arc<dyn Catalog>) -> Self {
-        Self::serving(Broker::new(admission, seating, catalog))
+        let defaults = Settings::new(catalog);
+        Self::serving(Broker::new(Settings { admission, seating, ..defaults }))
     }
 
     /// Whose audit log is this one.
     pub fn audited(catalog: Arc<dyn Catalog>, audit: Audit) -> Self {
-        let broker = Broker::new(Admission::default(), Seating::default(), catalog);
-        Self::serving(broker.audited(audit))
+        Self::serving(Broker::new(Settings { audit, ..Settings::new(catalog) }))
     }
 
-    fn serving(broker: Broker) -> Self {
+    /// Whose callers may do what this policy says. It is read from `folder`, again and again.
+    pub fn guarded(folder: &Path, policy: &str, catalog: Arc<dyn Catalog>, audit: Audit) -> Self {
+        Self::guarded_within(folder, policy, Settings { audit, ..Settings::new(catalog) })
+    }
+
+    /// The same with other settings.
+    pub fn guarded_within(folder: &Path, policy: &str, settings: Settings) -> Self {
+        let file = folder.join("policy.yaml");
+        fs::write(&file, policy).expect("the policy is written");
+        let (files, policy, _) = auth::Files::open(Some(&file), None).expect("the policy is right");
+        let auth = auth::Settings { policy, ..auth::Settings::default() };
+        let broker = Broker::new(Settings { auth, ..settings });
+        broker.follow(files);
+        Self::serving(broker)
+    }
+
+    /// Where no one may take more than this.
+    pub fn within(limits: Limits) -> Self {
+        Self::serving(Broker::new(Settings { limits, ..Settings::new(Static::sample()) }))
+    }
+
+    /// A broker that was made otherwise.
+    pub fn serving(broker: Broker) -> Self {
         let (dial, dialled) = mpsc::unbounded_channel();
         let serve = broker.clone();
         let serving =
@@ -115,14 +148,42 @@ impl TestBroker {
         self.line().await.0
     }
 
+    /// A fresh connection whose other end has a certificate with this URI.
+    pub async fn channel_of(&self, uri: &str) -> Channel {
+        self.connect(Some(Arc::new(certificate(uri)))).await.0
+    }
+
     /// A fresh connection, and the hand that can cut it without either end hearing of it.
     pub async fn line(&self) -> (Channel, Line) {
+        self.connect(None).await
+    }
+
+    /// A fresh connection of somebody who takes in no more than 64 KiB before it has read them.
+    pub async fn narrow_channel(&self) -> Channel {
+        const NARROW: u32 = 64 * 1024;
+        let endpoint = Endpoint::from_static("http://in-memory")
+            .initial_stream_window_size(NARROW)
+            .initial_connection_window_size(NARROW);
+        self.connect_with(endpoint, None).await.0
+    }
+
+    async fn connect(&self, certificate: Option<Arc<PeerCertificate>>) -> (Channel, Line) {
+        self.connect_with(Endpoint::from_static("http://in-memory"), certificate).await
+    }
+
+    async fn connect_with(
+        &self,
+        endpoint: Endpoint,
+        certificate: Option<Arc<PeerCertificate>>,
+    ) -> (Channel, Line) {
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
         let (theirs, line) = Wire::new(theirs);
         let address = format!("memory:{}", self.dialled.fetch_add(1, Ordering::Relaxed));
-        self.dial.send(Ok(Connection::new(theirs, address))).expect("broker is serving");
+        let peer = Peer { certificate, ..Peer::new(address) };
+        let connection = Connection::of(theirs, peer);
+        self.dial.send(Ok(connection)).expect("broker is serving");
         let mut ours = Some(hyper_util::rt::TokioIo::new(ours));
-        let channel = Endpoint::from_static("http://in-memory")
+        let channel = endpoint
             .connect_with_connector(service_fn(move |_| {
                 ready(ours.take().ok_or_else(|| io::Error::other("this connection is gone")))
             }))
@@ -224,6 +285,14 @@ impl Drop for TestBroker {
     fn drop(&mut self) {
         self.serving.abort();
     }
+}
+
+/// A certificate with this URI, as a peer shows it.
+fn certificate(uri: &str) -> PeerCertificate {
+    let subject = Subject::new("", Duration::from_secs(3600)).uri(uri);
+    let authority = Authority::new(&Subject::new("CA", Duration::from_secs(3600)));
+    let issued = authority.and_then(|authority| authority.issue(&subject));
+    issued.expect("the certificate is made").as_seen()
 }
 
 /// Looks again and again, for a minute at most.

@@ -10,6 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
 use tonic::transport::{Channel, Endpoint};
 
 /// How long anything here may take on a busy machine before a test gives up.
@@ -127,7 +131,17 @@ pub struct BrokerProcess {
 impl BrokerProcess {
     /// Starts `machine-broker ARGS` and waits until it listens.
     pub fn start(args: &[&str]) -> Self {
-        let process = Process::start(Command::new(binary("machine-broker")).args(args));
+        Self::of(Process::start(Command::new(binary("machine-broker")).args(args)))
+    }
+
+    /// The same, where the system lets it open no more than so many files.
+    pub fn start_with_files(files: usize, args: &[&str]) -> Self {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "ulimit -n \"$0\" && exec \"$@\"", &files.to_string()]);
+        Self::of(Process::start(shell.arg(binary("machine-broker")).args(args)))
+    }
+
+    fn of(process: Process) -> Self {
         let (drivers, admin) = process.line("the addresses", |line| {
             let field = |name: &str| {
                 let (_, rest) = line.split_once(&format!(" {name}="))?;
@@ -140,6 +154,37 @@ impl BrokerProcess {
 
     pub async fn channel(&self) -> Channel {
         channel(self.drivers).await
+    }
+
+    /// What a metric of `/metrics` is at the moment, by its name with its labels.
+    pub async fn metric(&self, name: &str) -> Option<u64> {
+        let mut admin = TcpStream::connect(self.admin).await.ok()?;
+        admin.write_all(b"GET /metrics HTTP/1.0\r\nhost: localhost\r\n\r\n").await.ok()?;
+        let mut text = String::new();
+        admin.read_to_string(&mut text).await.ok()?;
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+        value.parse().ok()
+    }
+
+    /// Waits until a metric is `right`.
+    pub async fn until_metric(&self, name: &str, right: impl Fn(u64) -> bool) -> u64 {
+        let give_up = Instant::now() + PATIENCE;
+        loop {
+            let value = self.metric(name).await;
+            match value {
+                Some(value) if right(value) => return value,
+                _ if Instant::now() >= give_up => panic!("{name} was never right, but {value:?}"),
+                _ => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+
+    /// The memory that it has, in KiB.
+    pub fn memory(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.process.id());
+        let status = std::fs::read_to_string(path).expect("it lives");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
+        line.trim().trim_end_matches(" kB").parse().expect("a number")
     }
 }
 

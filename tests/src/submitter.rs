@@ -49,6 +49,17 @@ impl Submitter {
         }
     }
 
+    /// Why the broker ends the stream.
+    pub async fn end(&mut self) -> Status {
+        loop {
+            match self.answers.message().await {
+                Ok(Some(_)) => {}
+                Ok(None) => panic!("the stream ended without a reason"),
+                Err(status) => return status,
+            }
+        }
+    }
+
     /// Submits no more. What is left comes with [`Submitter::next`].
     pub fn half_close(self) -> HalfClosed {
         HalfClosed(self.answers)

@@ -23,12 +23,18 @@ pub(crate) struct Wire {
 pub struct Line {
     to_broker: Arc<AtomicBool>,
     from_broker: Arc<AtomicBool>,
+    unread: Arc<AtomicBool>,
 }
 
 impl Line {
     pub fn cut(&self) {
         self.cut_to_broker();
         self.cut_from_broker();
+    }
+
+    /// Nothing of what the broker says is read any more; what it says waits.
+    pub fn stop_reading(&self) {
+        self.unread.store(true, Ordering::Release);
     }
 
     pub fn cut_to_broker(&self) {
@@ -76,6 +82,9 @@ impl AsyncWrite for Wire {
     ) -> Poll<io::Result<usize>> {
         if self.line.from_broker.load(Ordering::Acquire) {
             return Poll::Ready(Ok(buf.len()));
+        }
+        if self.line.unread.load(Ordering::Acquire) {
+            return Poll::Pending;
         }
         Pin::new(&mut self.io).poll_write(cx, buf)
     }

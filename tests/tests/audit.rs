@@ -218,7 +218,8 @@ async fn no_log_has_a_secret_user_data_or_last_known_state_in_it() {
     };
 
     let call = controller.creating_with(request("good"));
-    assert!(format!("{:?}", driver.serve_one().await).contains(STATE), "the driver is told");
+    let told = driver.serve_one().await.params.expect("an operation has params");
+    assert_eq!(told.last_known_state, STATE, "the driver is told");
     call.answer().await.unwrap();
     let call = controller.creating_with(request("bad"));
     let operation = driver.take().await;
@@ -241,4 +242,28 @@ async fn no_log_has_a_secret_user_data_or_last_known_state_in_it() {
             assert_eq!(line, None, "{marker} in {what}");
         }
     }
+}
+
+#[tokio::test]
+async fn lines_that_are_lost_are_a_concern_and_a_metric() {
+    // A disk that is always full.
+    let full = Target::File("/dev/full".into(), Rotation::default());
+    let audit = Audit::open(&full).expect("it can be opened");
+    let broker = TestBroker::audited(Static::sample(), audit.clone());
+    let status = async || {
+        let mut registry = RegistryClient::new(broker.channel().await);
+        registry.get_broker_status(v1::GetBrokerStatusRequest {}).await.unwrap().into_inner()
+    };
+    let driver = broker.driver("a").await;
+    // Until all that was written was tried.
+    audit.close(PATIENCE).await;
+    let lost = audit.lost();
+    assert!(lost > 0);
+    let concerns = status().await.concerns;
+    assert!(concerns.iter().any(|concern| concern.what.contains("lost, the last")), "{concerns:?}");
+    let text = broker.broker.metrics().text();
+    let line = format!("machine_broker_audit_lines_lost_total {lost}");
+    assert!(text.lines().any(|shown| shown == line), "{text}");
+    driver.vanish();
+    broker.at_rest().await;
 }

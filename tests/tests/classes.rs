@@ -116,7 +116,7 @@ async fn whatever_is_not_the_drivers_own_is_denied_in_the_same_words() {
         ] {
             let answer = driver.get_secret(namespace, name).await.map(|secret| {
                 assert_eq!(secret.data, "", "{name}");
-                secret.error
+                secret.error.clone()
             });
             assert_eq!(refusal(is_native, answer), (denied, NO_SUCH_THING.to_owned()), "{name}");
         }

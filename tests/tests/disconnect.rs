@@ -119,6 +119,28 @@ async fn what_may_still_run_is_sent_to_nobody_else_until_its_instance_is_back() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_retry_that_is_turned_away_leaves_the_machine_to_the_instance_that_is_still_at_it() {
+    let broker = TestBroker::start();
+    let controller = broker.controller().await;
+    lose_a_create(&broker, &controller).await;
+    // It is back, and about to stop what nobody waits for any more.
+    let mut back = broker.driver("a").await;
+    let retry = controller.creating("w");
+    let operation = back.next_operation().await;
+    back.answer(&operation, failed(Code::Aborted, "the create of machine w is being stopped"));
+    assert_eq!(retry.error().await.code(), Code::Aborted);
+
+    let mut other = broker.driver("b").await;
+    back.vanish();
+    broker.until_drivers(1).await;
+    let error = controller.create("w").await.unwrap_err();
+    assert_eq!(reason(&error), "DRIVER_AWAY");
+    other.hears_nothing_for(Duration::from_secs(1)).await;
+    other.vanish();
+    broker.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_ran_in_a_process_that_ended_may_run_anywhere() {
     let broker = TestBroker::start();
     let controller = broker.controller().await;
@@ -213,8 +235,8 @@ fn resumed(result: Option<OperationResult>) -> Response {
         verb: "create".to_owned(),
         class: Some(Controller::class()),
         machine_name: "w".to_owned(),
-        request_id: String::new(),
         result,
+        ..Default::default()
     })
 }
 
@@ -245,14 +267,14 @@ async fn what_a_driver_resumes_after_a_restart_of_the_broker_meets_no_other_inst
 
 #[tokio::test(start_paused = true)]
 async fn a_success_that_a_driver_resumes_is_asked_for_where_it_is_known() {
-    let broker = TestBroker::start();
-    let controller = broker.controller().await;
     // Lost here, or given to the driver by a broker before this one.
     for lost_here in [true, false] {
+        let broker = TestBroker::start();
+        let controller = broker.controller().await;
         if lost_here {
             lose_a_create(&broker, &controller).await;
         }
-        let mut back = broker.driver("a").await;
+        let mut back = broker.driver_with(Hello { returning: true, ..hello("a") }).await;
         back.say(0, "resumed", resumed(Some(machine("the first one's"))));
         let mut others = Vec::new();
         for n in 0..20 {
@@ -264,6 +286,56 @@ async fn a_success_that_a_driver_resumes_is_asked_for_where_it_is_known() {
         assert_eq!(retry.answer().await.unwrap().provider_id, "the first one's");
         back.vanish();
         drop(others);
+        broker.at_rest().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_was_settled_long_ago_binds_nobody() {
+    let broker = TestBroker::start();
+    let controller = broker.controller().await;
+    broker.driver("a").await.vanish();
+    broker.until_drivers(0).await;
+    let mut back = broker.driver_with(Hello { returning: true, ..hello("a") }).await;
+    back.say(0, "resumed", resumed(Some(machine("deleted since by another instance"))));
+    let create = controller.creating("w");
+    let operation = back.take().await;
+    let recall = operation.params.as_ref().unwrap().recall_within;
+    assert_eq!(recall, Some(Default::default()), "it must not answer from memory");
+    back.succeed(&operation);
+    create.answer().await.unwrap();
+    back.vanish();
+    broker.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_several_who_tell_a_new_broker_of_one_machine_the_one_that_counts_is_asked() {
+    // Ended so many seconds ago, or still running: what the first tells, what the second does, and which
+    // of them has to be asked.
+    let cases = [
+        (Some(40), Some(10), "second"),
+        (Some(10), Some(40), "first"),
+        (Some(10), None, "second"),
+        (None, Some(10), "first"),
+    ];
+    for (one, other, asked) in cases {
+        let broker = TestBroker::start();
+        let mut drivers = Vec::new();
+        for (instance, ended) in [("first", one), ("second", other)] {
+            let returning = Hello { returning: true, ..hello(instance) };
+            let driver = broker.driver_with(returning).await;
+            let Response::Resumed(told) = resumed(ended.map(|_| machine("it"))) else { continue };
+            let age = ended.map(|seconds| prost_types::Duration { seconds, nanos: 0 });
+            driver.say(0, "resumed", Response::Resumed(Resumed { age, ..told }));
+            drivers.push((instance, driver.serve()));
+        }
+        let delete = broker.controller().await.delete("w").await;
+        delete.expect("whoever it is succeeds");
+        for (instance, driver) in drivers {
+            let expected: &[&str] = if instance == asked { &["w"] } else { &[] };
+            assert_eq!(driver.served(), expected, "{instance} of {one:?} and {other:?}");
+            driver.vanish();
+        }
         broker.at_rest().await;
     }
 }

@@ -62,8 +62,12 @@ impl Reader {
     fn follow(&mut self, document: &str) {
         let text = read(document);
         for (number, yaml) in blocks(&text, "yaml").iter().enumerate() {
-            let file = self.folder.path().join(format!("classes/{number}.yaml"));
-            fs::write(file, yaml).expect("a file");
+            let file = match yaml.split(':').next() {
+                Some("rules") => "policy.yaml".to_owned(),
+                Some("tokens") => "tokens.yaml".to_owned(),
+                _ => format!("classes/{number}.yaml"),
+            };
+            fs::write(self.folder.path().join(file), yaml).expect("a file");
         }
         for (command, output) in commands(&text) {
             self.type_in(&command, &output);
@@ -76,6 +80,32 @@ impl Reader {
         match words.as_slice() {
             // This test is a part of it.
             ["cargo", "test", "--workspace"] => {}
+            ["machine-broker", "certs", args @ ..] => {
+                let mut certs = Command::new(binary("machine-broker"));
+                let made = certs.arg("certs").args(args).current_dir(self.folder.path()).output();
+                let made = made.expect("it runs");
+                assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+            }
+            ["machine-broker", "policy", args @ ..] => {
+                let mut check = Command::new(binary("machine-broker"));
+                let check = check.arg("policy").args(args).current_dir(self.folder.path());
+                let answer = check.output().expect("it runs");
+                let complaint = String::from_utf8_lossy(&answer.stderr);
+                assert_eq!(String::from_utf8_lossy(&answer.stdout), expected, "{complaint}");
+            }
+            ["machine-broker", "tokens", "new", name, ">", file] => {
+                let mut make = Command::new(binary("machine-broker"));
+                let made = make.args(["tokens", "new", name]).output().expect("it runs");
+                assert!(String::from_utf8_lossy(&made.stderr).contains(&format!("name: {name}")));
+                fs::write(self.folder.path().join(file), made.stdout).expect("a file");
+            }
+            ["sim-driver", args @ ..] => {
+                let args = args.iter().map(|arg| self.real(arg));
+                let cloud = self.folder.path().join("cloud");
+                let mut driver = Command::new(binary("sim-driver"));
+                let driver = self.program(driver.args(args).arg("--cloud").arg(cloud));
+                self.others.push(driver);
+            }
             ["cargo", "run", "--", args @ ..] | ["machine-broker", args @ ..] => {
                 self.serve(args);
                 let broker = self.broker.as_ref().expect("just started");
@@ -86,17 +116,23 @@ impl Reader {
                 }
             }
             ["cargo", "run", "-qp", "driver-client", "--example", name] => {
-                let driver = self.program(&example(name));
+                let driver = self.program(&mut Command::new(example(name)));
                 self.others.push(driver);
             }
             ["cargo", "run", "-qp", "brokerctl", "--", args @ ..] => {
                 // The one thing a person does and a script forgets: look whether it is there.
+                let args: Vec<String> = args.iter().map(|arg| self.real(arg)).collect();
+                let args: Vec<&str> = args.iter().map(String::as_str).collect();
+                // With the credentials that come before the command.
+                let globals = args.chunks(2).take_while(|pair| pair[0].starts_with("--"));
+                let look = ["drivers", "--no-headers"];
+                let look: Vec<&str> = globals.flatten().copied().chain(look).collect();
                 let listed = until(|| {
-                    let drivers = self.brokerctl(&["drivers", "--no-headers"]);
+                    let drivers = self.brokerctl(&look);
                     (!drivers.stdout.is_empty()).then_some(())
                 });
                 assert!(listed.is_some(), "no driver came");
-                let output = self.brokerctl(args);
+                let output = self.brokerctl(&args);
                 let printed = String::from_utf8_lossy(&output.stdout);
                 let complaint = String::from_utf8_lossy(&output.stderr);
                 assert!(output.status.success(), "{command}\n{complaint}");
@@ -132,7 +168,7 @@ impl Reader {
                     real.extend([(*arg).to_owned(), program.replace("--cloud cloud", &cloud)]);
                 }
                 "dir:classes" => real.push(format!("dir:{}", folder.join("classes").display())),
-                other => real.push(other.to_owned()),
+                other => real.push(self.real(other)),
             }
         }
         let free = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
@@ -140,9 +176,17 @@ impl Reader {
         self.broker = Some(BrokerProcess::start(&real));
     }
 
-    fn program(&self, path: &Path) -> Process {
+    /// A word of a command, where one that names a certificate is in the reader's folder.
+    fn real(&self, word: &str) -> String {
+        match word.starts_with("certs/") {
+            true => self.folder.path().join(word).to_str().expect("UTF-8").to_owned(),
+            false => word.to_owned(),
+        }
+    }
+
+    fn program(&self, program: &mut Command) -> Process {
         let broker = self.broker.as_ref().expect("a broker was started before");
-        Process::start(Command::new(path).env("BROKER_ADDRESS", broker.drivers.to_string()))
+        Process::start(program.env("BROKER_ADDRESS", broker.drivers.to_string()))
     }
 
     fn brokerctl(&self, args: &[&str]) -> Output {
@@ -202,9 +246,33 @@ fn what_the_page_on_operating_says_to_type_does_what_it_says() {
 }
 
 #[test]
+fn what_the_page_on_security_says_to_type_does_what_it_says() {
+    Reader::new().follow("docs/security.md");
+}
+
+#[test]
 fn the_page_on_drivers_shows_the_example_as_it_is() {
     let example = read("driver-client/examples/minimal.rs");
     assert!(read("docs/writing-a-driver.md").contains(example.trim()));
+}
+
+/// Lines without what is around them, so that a method can be shown without its `impl`.
+fn plain(text: &str) -> Vec<&str> {
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).collect()
+}
+
+#[test]
+fn all_rust_of_the_page_on_drivers_is_from_an_example_that_compiles() {
+    let examples = ["minimal", "typed", "traced"]
+        .map(|name| read(&format!("driver-client/examples/{name}.rs")));
+    let examples = examples.each_ref().map(|example| plain(example));
+    let blocks = blocks(&read("docs/writing-a-driver.md"), "rust");
+    assert!(blocks.len() > 1);
+    for paragraph in blocks.iter().flat_map(|block| block.split("\n\n")) {
+        let lines = plain(paragraph);
+        let shown = |example: &Vec<&str>| example.windows(lines.len()).any(|part| part == lines);
+        assert!(examples.iter().any(shown), "no example has\n{paragraph}");
+    }
 }
 
 #[test]
@@ -232,4 +300,40 @@ fn every_flag_of_the_page_on_running_exists() {
             assert!(help.contains(flag), "{flag} is not in --help");
         }
     }
+}
+
+/// Everything of the form `room::…::test` in backticks, and `file::*` for all tests of a file.
+#[test]
+fn every_claim_of_the_threat_model_names_a_test_that_is_there() {
+    let text = read("docs/threat-model.md");
+    let sources = [sources(Path::new(ROOT).join("broker")), sources(Path::new(ROOT).join("tests"))];
+    let claims: Vec<&str> = text.split('`').filter(|word| word.contains("::")).collect();
+    assert!(claims.len() > 20, "{claims:?}");
+    for claim in claims.iter().filter(|claim| **claim != "file::test") {
+        let (room, test) = claim.rsplit_once("::").expect("two parts");
+        let found = match test {
+            "*" => {
+                Path::new(ROOT).join(format!("tests/tests/{room}.rs")).is_file() || {
+                    let file = room.trim_end_matches("::tests").replace("::", "/");
+                    Path::new(ROOT).join(format!("broker/src/{file}.rs")).is_file()
+                }
+            }
+            test => sources.concat().iter().any(|text| text.contains(&format!("fn {test}("))),
+        };
+        assert!(found, "there is no test {claim}");
+    }
+}
+
+/// The texts of all Rust files below a folder.
+fn sources(folder: PathBuf) -> Vec<String> {
+    let mut texts = Vec::new();
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            texts.extend(sources(path));
+        } else if path.extension().is_some_and(|ext| ext == "rs") {
+            texts.push(fs::read_to_string(path).expect("a text"));
+        }
+    }
+    texts
 }

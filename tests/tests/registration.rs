@@ -30,6 +30,7 @@ async fn a_native_driver_is_welcomed_and_listed_with_all_it_said() {
         state: DriverState::Ready.into(),
         capacity: 4,
         verbs: hello("a").verbs,
+        identity: "anonymous".to_owned(),
         address: listed.address.clone(),
         connected_at: listed.connected_at,
         last_heard: listed.last_heard,

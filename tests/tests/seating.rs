@@ -6,7 +6,7 @@ use std::{
 };
 
 use broker::registry::Policy;
-use broker_proto::v1::{MachineRequest, reject::Reason};
+use broker_proto::v1::{BrokerSide, MachineRequest, reject::Reason};
 use broker_tests::{
     API_VERSION, Controller, Driver, Hello, KIND, Service, Serving, TestBroker, catalog, delivery,
     failed, hello, machine,
@@ -396,6 +396,46 @@ async fn a_driver_that_this_broker_knows_is_given_work_at_once_when_it_is_back()
     back.serve_one().await;
     create.answer().await.unwrap();
     assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+    back.vanish();
+    broker.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_may_answer_from_memory_while_no_other_has_changed_the_machine() {
+    let broker = TestBroker::seated(Policy::Standby);
+    let controller = broker.controller().await;
+    let mut old = broker.driver("old").await;
+    let hour = Duration::from_secs(3600);
+    let recall = |operation: BrokerSide| {
+        let within = operation.params.expect("an operation has params").recall_within;
+        within.map_or(hour, |within| within.try_into().expect("a time"))
+    };
+    // Of its first request nobody knows who served the machine before.
+    for (passed, expected) in [(0, 0), (10, 10), (5, 15)] {
+        let passed = Duration::from_secs(passed);
+        tokio::time::sleep(passed).await;
+        let (created, operation) = tokio::join!(controller.create("w"), old.serve_one());
+        created.unwrap();
+        let within = recall(operation);
+        let expected = Duration::from_secs(expected);
+        assert!(within >= expected && within < expected + passed.max(Duration::from_secs(1)));
+    }
+    let mut new = broker.driver("new").await;
+    let (deleted, operation) = tokio::join!(controller.delete("w"), new.serve_one());
+    deleted.unwrap();
+    assert_eq!(recall(operation), Duration::ZERO);
+    new.vanish();
+    broker.until_drivers(1).await;
+
+    // It still remembers the create, and must not after its retry was lost, either.
+    let create = controller.creating("w");
+    assert_eq!(recall(old.next_operation().await), Duration::ZERO);
+    old.vanish();
+    create.error().await;
+    let mut back = broker.driver("old").await;
+    let (created, operation) = tokio::join!(controller.create("w"), back.serve_one());
+    created.unwrap();
+    assert!(recall(operation) < Duration::from_secs(1), "only what it did since");
     back.vanish();
     broker.at_rest().await;
 }

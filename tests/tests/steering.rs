@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use broker::registry::Policy;
 use broker_proto::v1::{
     self, DriverState, broker_side::Control, driver_event, operation_event,
     registry_client::RegistryClient,
@@ -14,7 +15,7 @@ async fn registry(broker: &TestBroker) -> RegistryClient<Channel> {
 }
 
 async fn details(broker: &TestBroker, name: &str) -> Result<v1::DriverDetails, Status> {
-    let request = v1::GetDriverRequest { driver: name.to_owned() };
+    let request = v1::GetDriverRequest { driver: name.to_owned(), history: None };
     registry(broker).await.get_driver(request).await.map(tonic::Response::into_inner)
 }
 
@@ -37,6 +38,64 @@ async fn a_driver_is_found_by_its_session_a_unique_beginning_of_it_or_its_instan
     assert_eq!(details(&broker, "").await.unwrap_err().code(), Code::NotFound);
     first.vanish();
     second.vanish();
+    broker.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_has_gone_is_described_by_all_its_names_with_what_it_left() {
+    let broker = TestBroker::start();
+    let mut driver = broker.driver("a").await;
+    let session = driver.session.clone();
+    let create = broker.controller().await.creating("w");
+    driver.take().await;
+    driver.vanish();
+    create.error().await;
+    broker.until_drivers(0).await;
+
+    for name in [session.as_str(), &session[..12], "a"] {
+        let details = details(&broker, name).await.unwrap();
+        let gone = details.driver.unwrap();
+        assert_eq!((gone.session_id.as_str(), gone.state()), (&*session, DriverState::Gone));
+        assert_eq!(gone.state_reason, "the driver left");
+        assert!(gone.gone_at.is_some());
+        assert_eq!((gone.in_flight, gone.queued), (0, 0));
+        assert_eq!(details.history[0].what, "over");
+        let [lost] = details.operations.as_slice() else { panic!("{:?}", details.operations) };
+        assert_eq!((lost.machine_name.as_str(), lost.outcome.as_str()), ("w", "LOST"));
+        assert_eq!(lost.message, "its session is over: the driver left");
+    }
+    let mut registry = registry(&broker).await;
+    let state = DriverState::Gone.into();
+    let request = v1::ListDriversRequest { kind: KIND.to_owned(), state };
+    let listed = registry.list_drivers(request).await.unwrap().into_inner().drivers;
+    assert_eq!(listed.iter().map(|d| d.session_id.as_str()).collect::<Vec<_>>(), [&*session]);
+    let request = v1::DrainDriverRequest { driver: "a".to_owned(), ..Default::default() };
+    let error = registry.drain_driver(request).await.unwrap_err();
+    assert_eq!(error.code(), Code::NotFound);
+    assert!(error.message().contains("is gone since"), "{error}");
+
+    // Whoever is connected goes before whoever was.
+    let back = broker.driver("a").await;
+    let found = details(&broker, "a").await.unwrap();
+    let again = found.driver.unwrap();
+    assert_eq!((again.session_id.as_str(), again.state()), (&*back.session, DriverState::Ready));
+    assert_eq!(found.history.len(), 3, "of both sessions");
+    let request = v1::GetDriverRequest { driver: "a".to_owned(), history: Some(1) };
+    let short = registry.get_driver(request).await.unwrap().into_inner();
+    assert_eq!((short.history.len(), short.history_more), (1, 2));
+    back.vanish();
+    broker.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_was_never_let_in_is_known_by_why() {
+    let broker = TestBroker::seated(Policy::Exclusive);
+    let first = broker.driver("first").await;
+    Driver::rejected(broker.channel().await, hello("second")).await;
+    let error = details(&broker, "second").await.unwrap_err();
+    assert_eq!(error.code(), Code::NotFound);
+    assert!(error.message().contains("was not let in at"), "{error}");
+    first.vanish();
     broker.at_rest().await;
 }
 
@@ -80,6 +139,14 @@ async fn a_ping_goes_through_the_work_stream() {
     driver.fall_silent();
     let error = registry.ping_driver(ping("a")).await.unwrap_err();
     assert_eq!(error.code(), Code::DeadlineExceeded);
+
+    assert_eq!(broker_tests::reason(&error), "DRIVER_SILENT");
+    assert_eq!(error.message(), "the driver did not answer within 5.0 s");
+    // Who waits for less hears of the driver, too, and not from its own clock.
+    let mut hurried = tonic::Request::new(ping("a"));
+    hurried.set_timeout(Duration::from_secs(2));
+    let error = registry.ping_driver(hurried).await.unwrap_err();
+    assert_eq!(error.message(), "the driver did not answer within 1.9 s");
 
     let historic = broker.drivers().await.into_iter().find(|driver| driver.protocol == 0).unwrap();
     let error = registry.ping_driver(ping(&historic.session_id)).await.unwrap_err();

@@ -2,37 +2,18 @@
 
 use std::time::Duration;
 
-use axum::{
-    body::{Body, to_bytes},
-    http::{HeaderMap, Method, Request, StatusCode},
+use axum::http::{Method, StatusCode};
+use broker::{
+    catalog::Static,
+    server::{Broker, Settings},
 };
-use broker::{catalog::Static, grpc::Admission, registry::Seating, server::Broker};
-use broker_tests::{Hello, TestBroker, failed, hello};
+use broker_tests::{Admin, Answer, Hello, TestBroker, failed, hello};
 use serde_json::{Value, json};
 use tokio_stream::StreamExt as _;
 use tonic::Code;
-use tower::ServiceExt as _;
-
-struct Answer {
-    status: StatusCode,
-    headers: HeaderMap,
-    text: String,
-}
-
-impl Answer {
-    fn json(&self) -> Value {
-        assert_eq!(self.headers["content-type"], "application/json");
-        serde_json::from_str(&self.text).expect("it says so")
-    }
-}
 
 async fn ask(broker: &TestBroker, method: Method, path: &str) -> Answer {
-    let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
-    let response = broker.broker.admin().oneshot(request).await.unwrap();
-    let (parts, body) = response.into_parts();
-    let bytes = to_bytes(body, usize::MAX).await.unwrap();
-    let text = String::from_utf8(bytes.to_vec()).unwrap();
-    Answer { status: parts.status, headers: parts.headers, text }
+    Admin::of(&broker.broker).ask(method, path, &[], "").await
 }
 
 async fn get(broker: &TestBroker, path: &str) -> Answer {
@@ -85,8 +66,12 @@ async fn a_driver_can_be_looked_at_after_it_left() {
     driver.vanish();
     broker.until_drivers(0).await;
     let details = get(&broker, &path).await.json();
-    assert_eq!(details["driver"], Value::Null);
+    assert_eq!((&details["driver"]["state"], &details["moreHistory"]), (&json!("gone"), &json!(0)));
+    assert!(
+        details["driver"]["goneAt"].is_string() && details["driver"]["stateReason"].is_string()
+    );
     assert_eq!(details["history"][0]["what"], "over");
+    assert_eq!(get(&broker, "/api/drivers/a").await.json(), details, "by its instance, too");
     let unknown = get(&broker, "/api/drivers/0123456789abcdef").await;
     assert_eq!(unknown.status, StatusCode::NOT_FOUND);
 }
@@ -99,8 +84,7 @@ async fn events_tell_everything_every_second_and_end_with_the_broker() {
     for n in 0..3 {
         controller.status(&format!("w-{n}")).await.unwrap();
     }
-    let request = Request::get("/api/events").body(Body::empty()).unwrap();
-    let response = broker.broker.admin().oneshot(request).await.unwrap();
+    let response = Admin::of(&broker.broker).open(Method::GET, "/api/events", &[], "").await;
     assert_eq!(response.headers()["content-type"], "text/event-stream");
     assert_eq!(response.headers()["cache-control"], "no-store");
     let mut frames = response.into_body().into_data_stream();
@@ -127,11 +111,8 @@ async fn events_tell_everything_every_second_and_end_with_the_broker() {
 #[tokio::test(start_paused = true)]
 async fn only_so_many_pages_are_served_at_once() {
     let broker = TestBroker::start();
-    let admin = broker.broker.admin();
-    let open = async || {
-        let request = Request::get("/api/events").body(Body::empty()).unwrap();
-        admin.clone().oneshot(request).await.unwrap()
-    };
+    let admin = Admin::of(&broker.broker);
+    let open = async || admin.open(Method::GET, "/api/events", &[], "").await;
     let mut pages = Vec::new();
     for _ in 0..100 {
         pages.push(open().await);
@@ -144,7 +125,7 @@ async fn only_so_many_pages_are_served_at_once() {
 #[tokio::test(start_paused = true)]
 async fn every_answer_is_kept_from_framing_sniffing_caching_and_foreign_scripts() {
     let broker = TestBroker::start();
-    let assets = ["/", "/page.css", "/page.js", "/dom.js", "/charts.js", "/icon.svg"];
+    let assets = ["/", "/page.css", "/page.js", "/dom.js", "/charts.js", "/steer.js", "/icon.svg"];
     let others = ["/api/status", "/livez", "/readyz", "/nowhere"];
     for path in assets.into_iter().chain(others) {
         let headers = get(&broker, path).await.headers;
@@ -152,7 +133,7 @@ async fn every_answer_is_kept_from_framing_sniffing_caching_and_foreign_scripts(
         assert!(policy.starts_with("default-src 'none'; script-src 'self';"), "{path}: {policy}");
         assert!(policy.contains("frame-ancestors 'none'") && !policy.contains("unsafe"));
         assert_eq!(headers["x-content-type-options"], "nosniff", "{path}");
-        assert_eq!(headers["referrer-policy"], "no-referrer", "{path}");
+        assert_eq!(headers["referrer-policy"], "same-origin", "{path}");
         assert_eq!(headers["cache-control"], "no-store", "{path}");
     }
     for path in assets {
@@ -176,12 +157,10 @@ async fn nothing_can_be_changed_from_here() {
 
 #[tokio::test(start_paused = true)]
 async fn probes_give_their_reasons() {
-    let starting = Broker::new(Admission::default(), Seating::default(), Static::sample());
-    let request = Request::get("/readyz").body(Body::empty()).unwrap();
-    let starting = starting.admin().oneshot(request).await.unwrap();
-    assert_eq!(starting.status(), StatusCode::SERVICE_UNAVAILABLE);
-    let text = to_bytes(starting.into_body(), 1_000).await.unwrap();
-    assert_eq!(text, "[-] started: the gRPC port is not served yet\nnot ok\n");
+    let starting = Broker::new(Settings::new(Static::sample()));
+    let starting = Admin::of(&starting).get("/readyz", &[]).await;
+    assert_eq!(starting.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(starting.text, "[-] started: the gRPC port is not served yet\nnot ok\n");
 
     let broker = TestBroker::start();
     broker.until_drivers(0).await;

@@ -348,11 +348,11 @@ fn machine_class() {
 fn secret() {
     golden(
         "0a 15 '{\"data\":{\"a\":\"Yg==\"}}'   # 1: data, the whole Secret, its values in base64",
-        Secret { data: r#"{"data":{"a":"Yg=="}}"#.into(), ..Default::default() },
+        Secret { data: r#"{"data":{"a":"Yg=="}}"#.into(), error: String::new(), revision: 0 },
     );
     golden(
         "12 07 'no-such'   # 2: error",
-        Secret { error: "no-such".into(), ..Default::default() },
+        Secret { data: String::new(), error: "no-such".into(), revision: 0 },
     );
 }
 

@@ -140,6 +140,18 @@ class Tab:
         if key == "Enter":
             self.send("Input.dispatchKeyEvent", type="char", key=key, text="\r")
 
+    def type(self, text):
+        """Into whatever has the focus."""
+        self.send("Input.insertText", text=text)
+
+    def click(self, selector):
+        """Where a pointer would."""
+        script = f"(({{x, y, width, height}}) => [x + width / 2, y + height / 2])" \
+                 f"(document.querySelector({json.dumps(selector)}).getBoundingClientRect())"
+        x, y = self.value(script)
+        for kind in ("mousePressed", "mouseReleased"):
+            self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
     def size(self, width, height, phone=False):
         self.send(
             "Emulation.setDeviceMetricsOverride",

@@ -1,6 +1,6 @@
 """What an operator sees. Each scenario has a broker of its own and takes the world as its argument."""
 
-TAB, ENTER = 9, 13
+TAB, ENTER, ESCAPE = 9, 13, 27
 
 
 def a_driver_appears_when_it_registers_and_goes_when_it_is_killed(world):
@@ -86,9 +86,13 @@ def a_drivers_page_is_reached_by_keyboard_and_tells_its_history(world):
     world.picture(page, "driver")
     driver.kill()
     page.until_row("driver-history", "over")
-    assert "This session is over." in page.text("#driver-note")
+    page.until("it is marked as gone", "document.querySelector('#driver-title').innerText == 'sim-a gone'")
+    assert page.text("#driver-note").startswith("Gone since "), page.text("#driver-note")
+    world.picture(page, "driver-gone")
+    page.go(f"http://{world.admin}/#driver/sim-a")
+    page.until("it is known by its instance, too", "document.querySelector('#driver-title').innerText == 'sim-a gone'")
     page.go(f"http://{world.admin}/#driver/0123456789abcdef")
-    page.until("that is said", "document.querySelector('#driver-note').innerText.includes('No such session')")
+    page.until("that is said", "document.querySelector('#driver-note').innerText.includes('No such driver')")
     # A broker that does not know the session answers 404, which the console tells.
     page.problems = [p for p in page.problems if "404" not in p[1]]
     no_problems(page)
@@ -141,6 +145,130 @@ def nothing_comes_from_elsewhere(world):
     assert any("Content Security Policy" in text for _, text in page.problems), page.problems
 
 
+def an_operator_logs_in_with_a_token_and_out_again(world):
+    world.guard()
+    page = world.login_page()
+    assert page.value("document.activeElement.id") == "token", "one can type at once"
+    assert page.text(".trouble") == ""
+    world.picture(page, "login")
+    page.type("mb_not-a-token")
+    page.press("Enter", ENTER)
+    page.until("that is said", "document.querySelector('.trouble')?.innerText.includes('not known')")
+    page.colours("dark")
+    world.picture(page, "login-wrong-dark")
+    page.size(390, 844, phone=True)
+    world.picture(page, "login-phone")
+    assert page.value("document.documentElement.scrollWidth <= innerWidth"), "no sideways scrolling"
+    page.type(world.tokens["reader"])
+    page.press("Enter", ENTER)
+    page.until("it is in", "document.querySelector('#me')?.innerText == 'token:reader · read-only'")
+    assert page.value("document.cookie") == "", "no script can read the cookie"
+    assert page.value("document.documentElement.scrollWidth <= innerWidth"), "no sideways scrolling"
+    page.click("#logout button")
+    page.until("it is out", "document.querySelector('#token') !== null")
+    page.go(f"http://{world.admin}/")
+    page.until("and stays out", "document.querySelector('#token') !== null")
+    only_401(page)
+
+
+def who_may_steer_drains_and_evicts_from_a_drivers_page(world):
+    world.guard()
+    world.start_driver("sim-a")
+    page = world.logged_in("steerer")
+    page.until("it is known", "document.querySelector('#me').innerText == 'token:steerer · may steer'")
+    page.until_row("drivers", "sim-a", "ready")
+    page.value("location.hash = '#driver/sim-a'")
+    page.until("there are buttons", "document.querySelector('#drain')?.checkVisibility()")
+    world.picture(page, "steer")
+    page.click("#evict")
+    page.until("it asks", "document.querySelector('#ask').open")
+    assert page.text("#ask-title") == "Evict sim-a?"
+    assert page.value("document.activeElement.id") == "reason", "one can type at once"
+    world.picture(page, "evict-dialog")
+    page.press("Escape", ESCAPE)
+    assert not page.value("document.querySelector('#ask').open")
+    assert page.value("document.activeElement.id") == "evict", "back where one was"
+
+    page.value("document.querySelector('#drain').focus()")
+    page.press("Enter", ENTER)
+    page.until("it asks", "document.querySelector('#ask').open")
+    page.press("Enter", ENTER)
+    assert page.value("document.querySelector('#ask').open"), "not without a reason"
+    page.type("new version <b>")
+    page.colours("dark")
+    world.picture(page, "drain-dialog-dark")
+    page.size(390, 844, phone=True)
+    world.picture(page, "drain-dialog-phone")
+    page.size(1400, 900)
+    page.press("Enter", ENTER)
+    page.until("it is done", "!document.querySelector('#ask').open")
+    row = page.until_row("driver-history", "asked to leave", "new version <b>")
+    assert row
+    page.until_row("driver-history", "over")
+
+    world.start_driver("sim-b")
+    page.value("location.hash = '#driver/sim-b'")
+    page.until("there are buttons", "document.querySelector('#driver-title').innerText == 'sim-b ready'"
+               " && document.querySelector('#evict').checkVisibility()")
+    page.click("#evict")
+    page.until("it asks", "document.querySelector('#ask').open")
+    page.type("it hangs")
+    page.click("#ask-do")
+    page.until_row("driver-history", "over", "it hangs")
+    # Between the address and its driver the page may ask for one that is not there yet.
+    page.problems = [p for p in page.problems if "404" not in p[1]]
+    only_401(page)
+
+
+def who_may_only_read_sees_no_buttons(world):
+    world.guard()
+    world.start_driver("sim-a")
+    page = world.logged_in("reader")
+    page.until_row("drivers", "sim-a", "ready")
+    page.value("location.hash = '#driver/sim-a'")
+    page.until_row("driver-history", "registered")
+    assert page.text("#me") == "token:reader · read-only"
+    assert not page.value("document.querySelector('#drain').checkVisibility()")
+    assert not page.value("document.querySelector('#evict').checkVisibility()")
+    only_401(page)
+
+
+def who_loses_the_right_to_steer_or_to_look_is_told(world):
+    world.guard()
+    world.start_driver("sim-a")
+    steerer = world.logged_in("steerer")
+    steerer.until_row("drivers", "sim-a", "ready")
+    steerer.value("location.hash = '#driver/sim-a'")
+    steerer.until("there are buttons", "document.querySelector('#evict')?.checkVisibility()")
+    steerer.click("#evict")
+    steerer.until("it asks", "document.querySelector('#ask').open")
+    steerer.type("it hangs")
+    # What the page cannot know yet the broker does.
+    world.change_policy("operator: steer", "operator: read")
+    world.until_log("policy taken over")
+    steerer.press("Enter", ENTER)
+    steerer.until("that is said", "document.querySelector('#ask-trouble').innerText"
+                  " == 'token:steerer may not steer as operator'")
+    world.picture(steerer, "steer-refused")
+    steerer.press("Escape", ESCAPE)
+    steerer.value("location.hash = ''")
+    steerer.value("location.hash = '#driver/sim-a'")
+    steerer.until("there are none", "document.querySelector('#steer').hidden")
+    steerer.until_row("driver-history", "registered")
+    assert "evicted" not in steerer.text("#driver-history")
+    world.change_policy("token:steerer", "token:nobody")
+    steerer.until("it has to log in", "document.querySelector('#token') !== null")
+    assert "no rule" in steerer.text(".trouble") or "may not read" in steerer.text(".trouble")
+    world.picture(steerer, "no-longer")
+
+
 def no_problems(page):
     page.value("0")  # Whatever was told until now is heard.
     assert not page.problems, page.problems
+
+
+def only_401(page):
+    """The console tells of every answer of the kind, and these are meant."""
+    page.value("0")
+    page.problems = [p for p in page.problems if "401" not in p[1]]
+    no_problems(page)

@@ -23,6 +23,18 @@ CLASSES = {
 }
 
 
+POLICY = """\
+rules:
+- who: "token:*"
+  driver: {kinds: [SimMachineClass]}
+- who: token:reader
+  operator: read
+- who: token:steerer
+  operator: steer
+"""
+IDENTITIES = ("driver", "reader", "steerer")
+
+
 class World:
     """One broker with its catalog, and whoever dials in."""
 
@@ -30,6 +42,7 @@ class World:
         self._programs, self._browser, self._pictures = programs, browser, pictures
         self._processes, self._tabs = [], []
         self.listen = self.admin = "127.0.0.1:0"
+        self.tokens = {}
 
     def __enter__(self):
         self._temporary = tempfile.TemporaryDirectory(prefix="web-world-")
@@ -58,6 +71,8 @@ class World:
         command = ["serve", "--listen", self.listen, "--admin", self.admin]
         command += ["--catalog", f"dir:{self._folder / 'catalog'}", "--ping-every", "300ms"]
         command += ["--suspect-after", "2s", "--dead-after", "12s", "--grace", "1s"]
+        if self.tokens:
+            command += ["--policy", self._folder / "policy.yaml", "--tokens", self._folder / "tokens.yaml"]
         self.broker = self._start("machine-broker", *command)
         deadline = time.monotonic() + 20
         while len(found := self._addresses()) < 2:
@@ -66,6 +81,34 @@ class World:
             time.sleep(0.02)
         self.listen, self.admin = found["drivers"], found["admin"]
 
+    def guard(self):
+        """Starts the broker again, with a policy and with a token for each identity."""
+        entries = ["tokens:\n"]
+        for name in IDENTITIES:
+            made = self._start("machine-broker", "tokens", "new", name)
+            assert made.wait(20) == 0, self._log(made)
+            text = self._log(made)
+            self.tokens[name] = re.search(r"\bmb_[0-9a-f]{64}\b", text)[0]
+            entries.append(re.search(r"- name: .*\n +sha256: [0-9a-f]{64}\n", text)[0])
+        (self._folder / "policy.yaml").write_text(POLICY)
+        (self._folder / "tokens.yaml").write_text("".join(entries))
+        self.broker.kill()
+        self.broker.wait()
+        self.start_broker()
+
+    def until_log(self, words):
+        """Waits until the broker has logged this."""
+        deadline = time.monotonic() + 20
+        while words not in self._log(self.broker):
+            assert time.monotonic() < deadline, f"the broker never said {words!r}"
+            time.sleep(0.05)
+
+    def change_policy(self, before, after):
+        file = self._folder / "policy.yaml"
+        text = file.read_text()
+        assert before in text
+        file.write_text(text.replace(before, after))
+
     def _addresses(self):
         lines = [line for line in self._log(self.broker).splitlines() if "listening" in line]
         return dict(re.findall(r"\b(drivers|admin)=(127\.0\.0\.1:\d+)", "\n".join(lines)))
@@ -73,7 +116,8 @@ class World:
     def start_driver(self, name, *flags):
         cloud = self._folder / "cloud"
         flags = ["--broker", self.listen, "--instance-id", name, "--cloud", cloud, *flags]
-        return self._start("sim-driver", *flags)
+        token = {"BROKER_TOKEN": self.tokens["driver"]} if self.tokens else {}
+        return self._start("sim-driver", *flags, **token)
 
     def freeze(self, process):
         """Still there for the operating system, and dead to all others."""
@@ -93,11 +137,28 @@ class World:
         )
         return process.wait(60) == 0
 
+    def login_page(self, path="/"):
+        """What a browser that is not logged in gets to see."""
+        tab = self._browser.open(f"http://{self.admin}{path}")
+        self._tabs.append(tab)
+        tab.until("there is a form to log in", "document.querySelector('#token') !== null")
+        return tab
+
+    def logged_in(self, name):
+        tab = self.login_page()
+        tab.type(self.tokens[name])
+        tab.press("Enter", 13)
+        self._until_live(tab)
+        return tab
+
     def page(self, path="/"):
         tab = self._browser.open(f"http://{self.admin}{path}")
         self._tabs.append(tab)
-        tab.until("the page is live", "document.querySelector('#health')?.textContent.length > 1")
+        self._until_live(tab)
         return tab
+
+    def _until_live(self, tab):
+        tab.until("the page is live", "document.querySelector('#health')?.textContent.length > 1")
 
     def get(self, path):
         with urllib.request.urlopen(f"http://{self.admin}{path}", timeout=10) as answer:
@@ -106,13 +167,13 @@ class World:
     def picture(self, tab, name):
         tab.picture(self._pictures / f"{name}.png")
 
-    def _start(self, name, *args):
+    def _start(self, name, *args, **env):
         file = self._folder / f"{len(self._processes)}.log"
         with file.open("wb") as output:
             process = subprocess.Popen(
                 [str(word) for word in (self._programs / name, *args)],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                env={**os.environ, "NO_COLOR": "1"},
+                env={**os.environ, "NO_COLOR": "1", **env},
             )
         process.log = file
         self._processes.append(process)

@@ -1,9 +1,11 @@
 //! A file that is put aside when it is full: `audit.log` becomes `audit.log.1`, that `audit.log.2`.
+//!
+//! If others put it aside, or remove it, it is made anew: lines are written to where the path leads.
 
 use std::{
     fs, io,
     io::Write as _,
-    os::unix::fs::OpenOptionsExt as _,
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -16,7 +18,7 @@ const MODE: u32 = 0o600;
 pub(super) struct File {
     path: PathBuf,
     rotation: Rotation,
-    /// `None` after a rotation whose new file could not be made; tried again with the next lines.
+    /// `None` when there is to be a new file; if it cannot be made, the next lines try again.
     open: Option<Open>,
 }
 
@@ -24,6 +26,8 @@ pub(super) struct File {
 struct Open {
     file: fs::File,
     size: u64,
+    /// Device and number: which file it is, whatever its name.
+    identity: (u64, u64),
 }
 
 impl File {
@@ -48,6 +52,19 @@ impl File {
         Ok(())
     }
 
+    /// Looks whether our file is still what the path leads to: once per batch, which costs little beside
+    /// writing it. One that was cut short (`copytruncate`) is as large as it is now.
+    fn follow(&mut self) {
+        let Some(open) = &mut self.open else { return };
+        match fs::metadata(&self.path) {
+            Ok(there) if identity(&there) == open.identity => open.size = there.len(),
+            Ok(_) => self.open = None,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.open = None,
+            // Ours can still be written to.
+            Err(_) => {}
+        }
+    }
+
     fn numbered(&self, number: u32) -> PathBuf {
         let mut name = self.path.clone().into_os_string();
         name.push(format!(".{number}"));
@@ -58,6 +75,7 @@ impl File {
 impl Sink for File {
     fn write(&mut self, lines: &[u8]) -> io::Result<()> {
         let length = lines.len() as u64;
+        self.follow();
         let is_full = |open: &Open| open.size > 0 && open.size + length > self.rotation.max_size;
         if self.open.as_ref().is_some_and(is_full)
             && let Err(error) = self.rotate()
@@ -82,9 +100,13 @@ impl Sink for File {
 impl Open {
     fn at(path: &Path) -> io::Result<Self> {
         let file = fs::OpenOptions::new().create(true).append(true).mode(MODE).open(path)?;
-        let size = file.metadata()?.len();
-        Ok(Self { file, size })
+        let metadata = file.metadata()?;
+        Ok(Self { file, size: metadata.len(), identity: identity(&metadata) })
     }
+}
+
+fn identity(metadata: &fs::Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
 }
 
 #[cfg(test)]
@@ -145,6 +167,33 @@ mod tests {
         file.write(b"one\n").unwrap();
         file.write(b"two\n").unwrap();
         assert_eq!(read(folder.path()), files(&[("audit.log", "two\n")]));
+    }
+
+    #[test]
+    fn a_file_that_others_put_aside_or_remove_is_made_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        let mut file = File::open(path.clone(), Rotation { max_size: 16, keep: 1 }).unwrap();
+        file.write(b"one\n").unwrap();
+        fs::rename(&path, folder.path().join("audit.log-20270115")).unwrap();
+        file.write(b"two\n").unwrap();
+        fs::remove_file(&path).unwrap();
+        file.write(b"three\n").unwrap();
+        // As logrotate with `create` does it.
+        fs::rename(&path, folder.path().join("audit.log-20270116")).unwrap();
+        fs::write(&path, "").unwrap();
+        file.write(b"four\n").unwrap();
+        // As with `copytruncate`: what was cut off does not count for our own rotation.
+        file.write(b"long enough\n").unwrap();
+        fs::write(&path, "").unwrap();
+        file.write(b"five\n").unwrap();
+        let expected = [
+            ("audit.log", "five\n"),
+            ("audit.log-20270115", "one\n"),
+            ("audit.log-20270116", "three\n"),
+            ("audit.log.1", "four\n"),
+        ];
+        assert_eq!(read(folder.path()), files(&expected));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::{
 use serde::{Serialize, Serializer};
 
 use crate::{
+    auth::{Caller, Identity},
     driver::{ClassId, OperationId, SessionId, Verb},
     operation::{Delivery, Operation},
     session,
@@ -16,10 +17,6 @@ use crate::{
 
 /// How many bytes of any one text are written.
 const MAX_TEXT: usize = 256;
-
-/// Who asked: the peer's address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Caller(Arc<str>);
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -37,11 +34,17 @@ pub enum Event {
     DriverDrained,
     /// An operator asked.
     DriverEvicted,
+    /// Somebody showed a token to the operators' page.
+    LoggedIn,
+    /// An operator asked for another log.
+    LogFilterSet,
     ClassDenied,
     SecretDenied,
     SecretRead,
     /// Somebody was not let in.
     CallerDenied,
+    /// There were more refusals than get a line each.
+    RefusalsUntold,
     /// Lines before this one are missing.
     LinesLost,
 }
@@ -84,8 +87,11 @@ pub struct Record {
     #[serde(serialize_with = "rfc3339")]
     pub time: SystemTime,
     pub event: Event,
+    /// Who asked, and from where. A caller in the same process is neither.
     #[serde(serialize_with = "shown", skip_serializing_if = "Option::is_none")]
-    pub caller: Option<Caller>,
+    pub identity: Option<Identity>,
+    #[serde(serialize_with = "shown", skip_serializing_if = "Option::is_none")]
+    pub caller: Option<Arc<str>>,
     #[serde(serialize_with = "shown", skip_serializing_if = "Option::is_none")]
     pub verb: Option<Verb>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -129,6 +135,7 @@ impl Record {
         Self {
             time: SystemTime::now(),
             event,
+            identity: None,
             caller: None,
             verb: None,
             class: None,
@@ -148,8 +155,9 @@ impl Record {
         }
     }
 
-    pub fn by(self, caller: impl Into<Caller>) -> Self {
-        Self { caller: Some(caller.into()), ..self }
+    pub fn by(self, caller: &Caller) -> Self {
+        let identity = Some(caller.identity.clone());
+        Self { identity, caller: Some(caller.address.clone()), ..self }
     }
 
     /// Which driver it is about.
@@ -183,18 +191,6 @@ impl Record {
         if serde_json::to_writer(&mut *lines, self).is_ok() {
             lines.push(b'\n');
         }
-    }
-}
-
-impl From<&str> for Caller {
-    fn from(address: &str) -> Self {
-        Self(bounded(address).into())
-    }
-}
-
-impl Display for Caller {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
     }
 }
 

@@ -60,7 +60,7 @@ async fn what_was_written_before_the_end_is_on_the_disk_at_the_end() {
     let lines = disk.0.lines.lock().unwrap().clone();
     assert_eq!(lines.len(), 5_000);
     assert!(lines[4_999].ends_with(r#""message":"4999"}"#), "{}", lines[4_999]);
-    assert_eq!(audit.lost(), 0);
+    assert_eq!((audit.lost(), audit.last_lost()), (0, None));
 }
 
 #[tokio::test]
@@ -79,6 +79,7 @@ async fn a_disk_that_was_full_gets_a_line_that_says_how_many_are_missing() {
     audit.close(PATIENCE).await;
     assert!(disk.0.lines.lock().unwrap().last().unwrap().contains("kept"));
     assert_eq!(audit.lost(), 1);
+    assert!(audit.last_lost().is_some_and(|ago| ago < PATIENCE));
 }
 
 #[tokio::test]

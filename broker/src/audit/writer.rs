@@ -19,18 +19,38 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 const SAY_AGAIN: Duration = Duration::from_secs(60);
 
 /// What the world and the thread tell each other besides the records.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Counts {
-    /// Records that found the queue full.
-    pub(super) dropped: AtomicU64,
-    /// Lines that could not be written.
-    unwritten: AtomicU64,
+    born: Instant,
+    lost: AtomicU64,
+    /// When a line was last lost, in milliseconds since the start.
+    last_lost: AtomicU64,
     pub(super) closing: AtomicBool,
 }
 
+impl Default for Counts {
+    fn default() -> Self {
+        let (lost, last_lost, closing) = Default::default();
+        Self { born: Instant::now(), lost, last_lost, closing }
+    }
+}
+
 impl Counts {
+    /// Lines found the queue full, or could not be written.
+    pub(super) fn lose(&self, lines: u64) {
+        let now = u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last_lost.store(now, Ordering::Relaxed);
+        self.lost.fetch_add(lines, Ordering::Relaxed);
+    }
+
     pub(super) fn lost(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed) + self.unwritten.load(Ordering::Relaxed)
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// How long ago the last line was lost, if any was.
+    pub(super) fn last_lost(&self) -> Option<Duration> {
+        let at = Duration::from_millis(self.last_lost.load(Ordering::Relaxed));
+        (self.lost() > 0).then(|| self.born.elapsed().saturating_sub(at))
     }
 }
 
@@ -93,7 +113,9 @@ impl<S: Sink> Writer<S> {
         match result {
             Ok(()) => self.owned_up = lost,
             Err(error) => {
-                self.counts.unwritten.fetch_add(count, Ordering::Relaxed);
+                if count > 0 {
+                    self.counts.lose(count);
+                }
                 self.error = Some(error);
             }
         }

@@ -25,6 +25,14 @@ pub enum ClassName<'a> {
     Path { api_version: &'a str, plural: &'a str, namespace: &'a str, name: &'a str },
 }
 
+impl<'a> ClassName<'a> {
+    pub fn namespace(&self) -> &'a str {
+        match self {
+            Self::Short { namespace, .. } | Self::Path { namespace, .. } => namespace,
+        }
+    }
+}
+
 /// Why a text names no class.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {

@@ -13,6 +13,7 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
+    time::SystemTime,
 };
 
 use tokio::sync::broadcast;
@@ -53,8 +54,9 @@ impl Directory {
         // A panic half-way leaves some files new and some old, which the next reload mends.
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let reading = files.read(&self.root);
-        if reading.changed {
-            self.store.publish(reading.snapshot);
+        match reading.changed {
+            true => self.store.publish(reading.snapshot),
+            false => self.store.confirm(),
         }
         if reading.taken {
             info!(folder = %self.root.display(), "catalog reloaded");
@@ -74,6 +76,14 @@ impl Catalog for Directory {
 
     fn secret(&self, name: &SecretName) -> Option<Arc<Secret>> {
         self.store.secret(name)
+    }
+
+    fn secrets(&self) -> usize {
+        self.store.secrets()
+    }
+
+    fn last_good(&self) -> Option<SystemTime> {
+        self.store.last_good()
     }
 
     fn changes(&self) -> broadcast::Receiver<SecretName> {

@@ -1,6 +1,6 @@
 //! A catalog from one text: the sample of `machine-broker dev`, and tests.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::SystemTime};
 
 use tokio::sync::broadcast;
 
@@ -46,6 +46,15 @@ impl Catalog for Static {
 
     fn secret(&self, name: &SecretName) -> Option<Arc<Secret>> {
         self.store.secret(name)
+    }
+
+    fn secrets(&self) -> usize {
+        self.store.secrets()
+    }
+
+    fn last_good(&self) -> Option<SystemTime> {
+        // What is read from nowhere is never old.
+        Some(SystemTime::now())
     }
 
     fn changes(&self) -> broadcast::Receiver<SecretName> {

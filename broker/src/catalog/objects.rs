@@ -12,11 +12,12 @@
 //! Scalars are read as YAML 1.2 has it (`yes` is a word, not a truth), except that `0644` is octal
 //! as for kubectl.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use serde_json::Value;
+use serde_saphyr::{MessageFormatter, UserMessageFormatter};
 
-use super::{Class, Secret};
+use super::{Class, Secret, class_name, secret::wipe};
 
 /// How a text is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,13 +62,13 @@ pub(super) fn read(text: &str, format: Format) -> Result<Objects, Vec<Fault>> {
 }
 
 impl Objects {
-    fn add(&mut self, line: Line, object: Value) -> Result<(), String> {
+    fn add(&mut self, line: Line, mut object: Value) -> Result<(), String> {
         let field = |field| match object.get(field) {
             Some(Value::String(text)) if !text.is_empty() => Ok(text.as_str()),
             _ => Err(format!("not a Kubernetes object: {field} is missing")),
         };
         let (api_version, kind) = (field("apiVersion")?, field("kind")?);
-        let described = format!("{kind} {}", name(&object));
+        let described = describe(kind, &object);
         match shape(api_version, kind, &object) {
             Shape::Secret => {
                 let secret =
@@ -79,15 +80,20 @@ impl Objects {
                     Class::from_object(object).map_err(|error| format!("{described}: {error}"))?;
                 self.classes.push((line, Arc::new(class)));
             }
-            Shape::List(items) => {
+            Shape::List => {
+                let Some(Value::Array(items)) = object.get_mut("items").map(Value::take) else {
+                    return Ok(());
+                };
                 for item in items {
                     self.add(line, item)?;
                 }
             }
             Shape::Other => {
-                let message =
-                    format!("{described} ({api_version}) is no machine class: left alone");
+                let version = class_name::valid_api_version(api_version).map(|()| api_version);
+                let version = version.unwrap_or("without a valid apiVersion");
+                let message = format!("{described} ({version}) is no machine class: left alone");
                 self.notes.push(Fault { line: Some(line), message });
+                wipe(&mut object);
             }
         }
         Ok(())
@@ -97,7 +103,7 @@ impl Objects {
 enum Shape {
     Secret,
     Class,
-    List(Vec<Value>),
+    List,
     Other,
 }
 
@@ -105,9 +111,8 @@ fn shape(api_version: &str, kind: &str, object: &Value) -> Shape {
     let has = |field| object.get(field).is_some_and(|value: &Value| !value.is_null());
     if api_version == "v1" && kind == "Secret" {
         Shape::Secret
-    } else if let (true, Some(Value::Array(items))) = (kind.ends_with("List"), object.get("items"))
-    {
-        Shape::List(items.clone())
+    } else if kind.ends_with("List") && object.get("items").is_some_and(Value::is_array) {
+        Shape::List
     } else if belongs_to_kubernetes(api_version) {
         Shape::Other
     } else if kind.ends_with("Class") || has("spec") || has("providerSpec") {
@@ -125,13 +130,33 @@ fn belongs_to_kubernetes(api_version: &str) -> bool {
     }
 }
 
-/// How the author calls the object, for a message about it.
-fn name(object: &Value) -> &str {
-    object
-        .pointer("/metadata/name")
-        .and_then(Value::as_str)
-        .filter(|name| super::valid_name(name).is_ok())
-        .unwrap_or("(without a valid name)")
+/// How the author calls the object, for a message about it. What is not a name is not quoted: it may be
+/// anything, in the wrong place.
+fn describe(kind: &str, object: &Value) -> String {
+    let kind = Some(kind).filter(|kind| class_name::valid_kind(kind).is_ok());
+    let name = object.pointer("/metadata/name").and_then(Value::as_str);
+    let name = name.filter(|name| super::valid_name(name).is_ok());
+    let (kind, name) = (kind.unwrap_or("object"), name.unwrap_or("(without a valid name)"));
+    format!("{kind} {name}")
+}
+
+/// Says what is wrong without what stands there.
+struct Discreet;
+
+impl MessageFormatter for Discreet {
+    fn format_message<'a>(&self, error: &'a serde_saphyr::Error) -> Cow<'a, str> {
+        use serde_saphyr::Error;
+        match error {
+            Error::DuplicateMappingKey { .. } => "the same key is there twice".into(),
+            Error::UnsupportedTag { .. } => "this tag is not known".into(),
+            Error::NonFiniteFloat { .. } => "this number is not finite".into(),
+            Error::QuotingRequired { .. } => "this text must be in quotes".into(),
+            Error::Message { .. }
+            | Error::SerdeInvalidType { .. }
+            | Error::SerdeInvalidValue { .. } => "this value is not right".into(),
+            other => UserMessageFormatter.format_message(other),
+        }
+    }
 }
 
 fn yaml(text: &str) -> Result<Vec<(Line, Value)>, Fault> {
@@ -158,7 +183,7 @@ fn yaml(text: &str) -> Result<Vec<(Line, Value)>, Fault> {
                 .collect()
         })
         .map_err(|error| {
-            let message = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
+            let message = error.render_with_formatter(&Discreet);
             let Some(location) = error.location() else { return Fault { line: None, message } };
             let (line, column) = (location.line(), location.column());
             let message = told_once(&message, &format!(" at line {line}, column {column}"), column);
@@ -223,7 +248,7 @@ mod tests {
         let fault = |line, message: &str| [Fault { line: Some(line), message: message.to_owned() }];
         assert_eq!(
             faults("a: 1\nb: 2\na: 3\n"),
-            fault(3, "duplicate mapping key: a not allowed here (column 1)")
+            fault(3, "the same key is there twice (column 1)")
         );
         assert_eq!(
             faults("a:\n\t- x\n"),

@@ -1,16 +1,19 @@
-//! What one driver may see of the catalog: the classes of the kinds it registered, and the secrets
-//! that those classes refer to.
+//! What one driver may see of the catalog: the classes of the kinds it registered, in the namespaces
+//! that it may serve, and the secrets that those classes refer to.
 
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::{Catalog, Class, Secret, SecretName, class_name, class_name::ClassName, secret};
-use crate::driver::{ClassId, DriverKey};
+use crate::{
+    auth::Territory,
+    driver::{ClassId, DriverKey},
+};
 
 /// The catalog through the eyes of one driver.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope<'a> {
     catalog: &'a dyn Catalog,
-    keys: &'a [DriverKey],
+    territory: &'a Territory,
 }
 
 /// Why a driver does not get what it asked for.
@@ -58,16 +61,16 @@ impl Denied {
 }
 
 impl<'a> Scope<'a> {
-    /// The scope of a driver that registered `keys`.
-    pub fn new(catalog: &'a dyn Catalog, keys: &'a [DriverKey]) -> Self {
-        Self { catalog, keys }
+    /// The scope of a driver with this territory.
+    pub fn new(catalog: &'a dyn Catalog, territory: &'a Territory) -> Self {
+        Self { catalog, territory }
     }
 
     /// The class that the driver names in any of the forms of [`class_name`].
     pub fn class(&self, wire_name: &str) -> Result<Arc<Class>, Denied> {
         let asked = class_name::parse(wire_name).map_err(Denied::BadName)?;
         let mut found: Option<Arc<Class>> = None;
-        for key in self.keys {
+        for key in self.territory.keys_in(asked.namespace()) {
             let Some(id) = candidate(key, &asked) else { continue };
             let Some(class) = self.catalog.class(&id).filter(|class| serves(key, class)) else {
                 continue;
@@ -150,7 +153,7 @@ impl<'a> Scope<'a> {
     }
 
     fn contains(&self, class: &Class) -> bool {
-        self.keys.iter().any(|key| serves(key, class))
+        self.territory.keys_in(&class.id.namespace).any(|key| serves(key, class))
     }
 }
 

@@ -1,9 +1,12 @@
 //! One secret, in a type that cannot be printed.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, io, sync::Arc};
 
-use base64::{Engine, prelude::BASE64_STANDARD};
+use base64::{Engine as _, display::Base64Display, prelude::BASE64_STANDARD};
+use broker_secret::Sensitive;
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
+use zeroize::{Zeroize as _, Zeroizing};
 
 use super::{metadata, revision};
 
@@ -27,34 +30,52 @@ impl fmt::Display for SecretName {
 }
 
 /// A `v1/Secret`. It has no `Display` and no `Serialize`, and its `Debug` shows no value:
-/// [`Secret::to_json`] is the only way out.
+/// [`Secret::to_json`] is the only way out. Its memory is wiped when it is dropped.
 pub struct Secret {
     name: SecretName,
     revision: i32,
-    /// The object without its data, to be given back as it came.
-    envelope: Map<String, Value>,
-    data: BTreeMap<String, Vec<u8>>,
+    envelope: Envelope,
+    data: BTreeMap<String, Sensitive>,
 }
+
+/// The object without its data, to be given back as it came. Wiped all the same: `kubectl apply` writes
+/// the whole object into an annotation.
+#[derive(Clone, Serialize)]
+#[serde(transparent)]
+struct Envelope(Map<String, Value>);
+
+/// The object as it goes to a driver.
+#[derive(Serialize)]
+struct Whole<'a> {
+    #[serde(flatten)]
+    envelope: &'a Envelope,
+    data: BTreeMap<&'a str, Base64<'a>>,
+}
+
+/// Encoded while it is written, so that there is no text of it to wipe.
+struct Base64<'a>(&'a Sensitive);
 
 impl Secret {
     /// Reads a `v1/Secret`, `stringData` folded over `data`, as the API server does it. The error
     /// is a sentence for the object's author and quotes no value.
     pub fn from_object(mut object: Value) -> Result<Self, String> {
         let (namespace, name) = metadata::namespace_and_name(&mut object)?;
-        let Value::Object(mut envelope) = object else {
+        let Value::Object(envelope) = object else {
             return Err("a secret must be an object".to_owned());
         };
+        let mut envelope = Envelope(envelope);
         let mut data = BTreeMap::new();
-        for (key, value) in entries(&mut envelope, "data")? {
+        for (key, value) in entries(&mut envelope.0, "data")? {
             let value = decode(&value).ok_or_else(|| {
-                format!("data.{key} is not valid base64; plain text belongs into stringData")
+                let place = place("data", &key);
+                format!("{place} is not valid base64; plain text belongs into stringData")
             })?;
             data.insert(key, value);
         }
-        for (key, value) in entries(&mut envelope, "stringData")? {
-            data.insert(key, value.into_bytes());
+        for (key, mut value) in entries(&mut envelope.0, "stringData")? {
+            data.insert(key, Sensitive::new(std::mem::take(&mut *value)));
         }
-        let kind = envelope.get("type").and_then(Value::as_str).unwrap_or_default();
+        let kind = envelope.0.get("type").and_then(Value::as_str).unwrap_or_default();
         let revision = content_revision(kind, &data);
         Ok(Self { name: SecretName { namespace, name }, revision, envelope, data })
     }
@@ -82,15 +103,20 @@ impl Secret {
 
     /// The whole `v1/Secret` as JSON, the values of `data` in base64. Whoever calls this hands a
     /// secret out.
-    pub fn to_json(&self) -> String {
-        let mut object = self.envelope.clone();
-        let data = self
-            .data
-            .iter()
-            .map(|(key, value)| (key.clone(), BASE64_STANDARD.encode(value).into()))
-            .collect();
-        object.insert("data".to_owned(), Value::Object(data));
-        Value::Object(object).to_string()
+    pub fn to_json(&self) -> Zeroizing<String> {
+        let data = self.data.iter().map(|(key, value)| (key.as_str(), Base64(value))).collect();
+        let whole = Whole { envelope: &self.envelope, data };
+        let mut json = Zeroizing::new(Vec::with_capacity(self.size_as_json()));
+        serde_json::to_writer(&mut *json, &whole).expect("a map of texts can be written");
+        Zeroizing::new(String::from_utf8(std::mem::take(&mut *json)).expect("JSON is text"))
+    }
+
+    /// Enough for [`Secret::to_json`]: a text that grows would leave pieces of itself behind.
+    fn size_as_json(&self) -> usize {
+        let mut envelope = Counted(0);
+        serde_json::to_writer(&mut envelope, &self.envelope).expect("counting cannot fail");
+        let entry = |(key, value): (&String, &Sensitive)| 6 * key.len() + 2 * value.len() + 16;
+        envelope.0 + self.data.iter().map(entry).sum::<usize>() + 64
     }
 }
 
@@ -100,14 +126,50 @@ impl fmt::Debug for Secret {
     }
 }
 
+impl Drop for Envelope {
+    fn drop(&mut self) {
+        self.0.values_mut().for_each(wipe);
+    }
+}
+
+impl Serialize for Base64<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&Base64Display::new(self.0.reveal(), &BASE64_STANDARD))
+    }
+}
+
+/// Counts what is written to it.
+struct Counted(usize);
+
+impl io::Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Overwrites every text in an object that is of no more use.
+pub(super) fn wipe(value: &mut Value) {
+    match value {
+        Value::String(text) => text.zeroize(),
+        Value::Array(values) => values.iter_mut().for_each(wipe),
+        Value::Object(fields) => fields.values_mut().for_each(wipe),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
 /// The revision of a merged secret, from those of its parts, so that it is known without merging.
 pub(super) fn merged_revision(base: i32, credentials: i32) -> i32 {
     revision::of_both(base, credentials)
 }
 
 /// Only what a driver uses: a new label is no rotation.
-fn content_revision(kind: &str, data: &BTreeMap<String, Vec<u8>>) -> i32 {
-    let data = data.iter().flat_map(|(key, value)| [key.as_bytes(), value.as_slice()]);
+fn content_revision(kind: &str, data: &BTreeMap<String, Sensitive>) -> i32 {
+    let data = data.iter().flat_map(|(key, value)| [key.as_bytes(), value.reveal()]);
     revision::of_parts(std::iter::once(kind.as_bytes()).chain(data))
 }
 
@@ -115,26 +177,40 @@ fn content_revision(kind: &str, data: &BTreeMap<String, Vec<u8>>) -> i32 {
 fn entries(
     object: &mut Map<String, Value>,
     field: &'static str,
-) -> Result<Vec<(String, String)>, String> {
+) -> Result<Vec<(String, Zeroizing<String>)>, String> {
     let entries = match object.remove(field) {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(Value::Object(entries)) => entries,
-        Some(_) => return Err(format!("{field} must map keys to strings")),
+        Some(mut other) => {
+            wipe(&mut other);
+            return Err(format!("{field} must map keys to strings"));
+        }
     };
     entries
         .into_iter()
         .map(|(key, value)| match value {
-            Value::String(value) => Ok((key, value)),
-            Value::Null => Ok((key, String::new())),
-            _ => Err(format!("{field}.{key} must be a string: put it in quotes")),
+            Value::String(value) => Ok((key, Zeroizing::new(value))),
+            Value::Null => Ok((key, Zeroizing::default())),
+            _ => Err(format!("{} must be a string: put it in quotes", place(field, &key))),
         })
         .collect()
 }
 
+/// Where a value stands. What cannot be a key is not quoted: it may be a value in the wrong place.
+fn place(field: &str, key: &str) -> String {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    if key.len() <= 253 && key.bytes().all(allowed) {
+        format!("{field}.{key}")
+    } else {
+        format!("a value of {field}")
+    }
+}
+
 /// Line breaks are allowed, as in Go: people wrap long values.
-fn decode(text: &str) -> Option<Vec<u8>> {
-    let text: String = text.chars().filter(|c| !c.is_ascii_whitespace()).collect();
-    BASE64_STANDARD.decode(text).ok()
+fn decode(text: &str) -> Option<Sensitive> {
+    let mut digits = Zeroizing::new(Vec::with_capacity(text.len()));
+    digits.extend(text.bytes().filter(|byte| !byte.is_ascii_whitespace()));
+    BASE64_STANDARD.decode(&*digits).ok().map(Sensitive::new)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     path::{Path, PathBuf},
     sync::{Arc, PoisonError, RwLock},
+    time::SystemTime,
 };
 
 use tokio::sync::broadcast;
@@ -121,17 +122,32 @@ impl<'a, K: Ord + std::hash::Hash, V> Gathered<'a, K, V> {
 #[derive(Debug)]
 pub(super) struct Store {
     current: RwLock<Arc<Snapshot>>,
+    last_good: RwLock<Option<SystemTime>>,
     changes: broadcast::Sender<SecretName>,
 }
 
 impl Store {
     pub(super) fn new(first: Snapshot) -> Self {
-        Self { current: RwLock::new(Arc::new(first)), changes: broadcast::Sender::new(CHANGES) }
+        let store = Self {
+            current: RwLock::new(Arc::new(first)),
+            last_good: RwLock::new(None),
+            changes: broadcast::Sender::new(CHANGES),
+        };
+        store.confirm();
+        store
     }
 
     fn current(&self) -> Arc<Snapshot> {
         // Nothing panics while it holds the lock; and if it did, the snapshot is still whole.
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What is in force has just been read: that is worth a note if there is nothing wrong with it.
+    pub(super) fn confirm(&self) {
+        if self.current().problems.is_empty() {
+            let mut last_good = self.last_good.write().unwrap_or_else(PoisonError::into_inner);
+            *last_good = Some(SystemTime::now());
+        }
     }
 
     /// Puts `next` in force, then tells which secrets changed: whoever hears of a change and looks
@@ -142,6 +158,7 @@ impl Store {
             let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *current, next.clone())
         };
+        self.confirm();
         for name in previous.changed_secrets(&next) {
             // An error only says that nobody listens at the moment.
             self.changes.send(name).ok();
@@ -162,6 +179,14 @@ impl Catalog for Store {
 
     fn secret(&self, name: &SecretName) -> Option<Arc<Secret>> {
         self.current().secrets.get(name).cloned()
+    }
+
+    fn secrets(&self) -> usize {
+        self.current().secrets.len()
+    }
+
+    fn last_good(&self) -> Option<SystemTime> {
+        *self.last_good.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn changes(&self) -> broadcast::Receiver<SecretName> {

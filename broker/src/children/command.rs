@@ -10,6 +10,7 @@ pub struct DriverCommand {
     program: OsString,
     args: Vec<OsString>,
     name: String,
+    env: Vec<(&'static str, String)>,
 }
 
 /// Why a text is no command.
@@ -29,12 +30,19 @@ impl DriverCommand {
         let program = program.into();
         let name = Path::new(&program).file_name().unwrap_or("driver".as_ref());
         let name = name.to_string_lossy().into_owned();
-        Self { program, args: args.into_iter().map(Into::into).collect(), name }
+        let args = args.into_iter().map(Into::into).collect();
+        Self { program, args, name, env: Vec::new() }
     }
 
     /// The same command under another name than that of its program.
     pub fn named(self, name: impl Into<String>) -> Self {
         Self { name: name.into(), ..self }
+    }
+
+    /// The same command with one more variable in its environment.
+    pub fn env(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.env.push((name, value.into()));
+        self
     }
 
     /// The program as it was given.
@@ -50,6 +58,10 @@ impl DriverCommand {
     /// The program, followed by its arguments.
     pub(super) fn words(&self) -> impl Iterator<Item = &OsString> {
         std::iter::once(&self.program).chain(&self.args)
+    }
+
+    pub(super) fn variables(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.env.iter().map(|(name, value)| (*name, value.as_str()))
     }
 }
 

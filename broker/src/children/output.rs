@@ -2,34 +2,56 @@
 //!
 //! The lines go to our standard error as they are, behind a prefix, and not through our log: a
 //! driver's line has its own time and level, so a person would read them twice, and a filter meant
-//! for our log would hide what a driver says.
+//! for our log would hide what a driver says. Where our log is JSON, so are they, in the same form: who
+//! collects our lines would choke on others.
 
 use std::{
     fmt,
     io::{self, Write},
     sync::{Arc, Mutex, PoisonError},
+    time::SystemTime,
 };
 
+use serde::Serialize;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+
+use crate::telemetry::LogFormat;
 
 /// What is longer is cut.
 const MAX_LINE: usize = 8 * 1024;
 
-/// Where the lines go. Cheap to clone: every clone is the same place.
+/// Where the lines go, and how. Cheap to clone: every clone is the same place.
 #[derive(Clone)]
-pub(super) struct Output(Arc<Mutex<dyn Write + Send>>);
+pub(super) struct Output {
+    writer: Arc<Mutex<dyn Write + Send>>,
+    format: LogFormat,
+}
+
+/// A line in the form of our own log. It has no level that we know, and is never hidden.
+#[derive(Serialize)]
+struct Logged<'a> {
+    timestamp: String,
+    level: &'static str,
+    fields: Fields<'a>,
+}
+
+#[derive(Serialize)]
+struct Fields<'a> {
+    message: String,
+    driver: &'a str,
+}
 
 impl Output {
-    pub(super) fn stderr() -> Self {
-        Self::to(io::stderr())
+    pub(super) fn stderr(format: LogFormat) -> Self {
+        Self::to(io::stderr(), format)
     }
 
-    pub(super) fn to(writer: impl Write + Send + 'static) -> Self {
-        Self(Arc::new(Mutex::new(writer)))
+    pub(super) fn to(writer: impl Write + Send + 'static, format: LogFormat) -> Self {
+        Self { writer: Arc::new(Mutex::new(writer)), format }
     }
 
-    /// Passes lines on until the end of `from`.
-    pub(super) async fn pass_on(self, prefix: String, from: impl AsyncRead + Unpin) {
+    /// Passes the lines of a driver on until the end of `from`.
+    pub(super) async fn pass_on(self, driver: String, from: impl AsyncRead + Unpin) {
         let mut from = BufReader::new(from);
         let mut line = Line::default();
         loop {
@@ -42,19 +64,27 @@ impl Output {
             let used = end.map_or(chunk.len(), |end| end + 1);
             from.consume(used);
             if end.is_some() {
-                self.print(&prefix, std::mem::take(&mut line));
+                self.print(&driver, &std::mem::take(&mut line));
             }
         }
         if line.length > 0 {
-            self.print(&prefix, line);
+            self.print(&driver, &line);
         }
     }
 
-    fn print(&self, prefix: &str, line: Line) {
+    fn print(&self, driver: &str, line: &Line) {
+        let text = match self.format {
+            LogFormat::Text => format!("[{driver}] {line}\n"),
+            LogFormat::Json => {
+                let timestamp = humantime::format_rfc3339_micros(SystemTime::now()).to_string();
+                let fields = Fields { message: line.to_string(), driver };
+                let line = Logged { timestamp, level: "INFO", fields };
+                serde_json::to_string(&line).expect("plain structs become JSON") + "\n"
+            }
+        };
         // In one piece, so that the lines of several programs do not mix. If our standard error is
         // gone there is nobody to tell.
-        let text = format!("{prefix}{line}\n");
-        let mut writer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         writer.write_all(text.as_bytes()).ok();
     }
 }
@@ -117,9 +147,29 @@ pub(super) mod tests {
     }
 
     async fn passed_on(bytes: &[u8]) -> String {
+        passed_on_as(LogFormat::Text, bytes).await
+    }
+
+    async fn passed_on_as(format: LogFormat, bytes: &[u8]) -> String {
         let page = Page::default();
-        Output::to(page.clone()).pass_on("[sim] ".to_owned(), bytes).await;
+        Output::to(page.clone(), format).pass_on("sim".to_owned(), bytes).await;
         page.text()
+    }
+
+    #[tokio::test]
+    async fn where_our_log_is_json_every_line_is() {
+        let text = passed_on_as(LogFormat::Json, b"say \"hi\"\xff\n{\"a\":1}\n").await;
+        let lines: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        let messages: Vec<_> = lines.iter().map(|line| &line["fields"]["message"]).collect();
+        assert_eq!(messages, ["say \"hi\"\u{fffd}", "{\"a\":1}"]);
+        for line in &lines {
+            assert_eq!(
+                (&line["level"], &line["fields"]["driver"]),
+                (&"INFO".into(), &"sim".into())
+            );
+            assert!(line["timestamp"].as_str().is_some_and(|time| time.ends_with('Z')), "{line}");
+        }
     }
 
     #[tokio::test]

@@ -17,7 +17,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Children, DriverCommand, Tokens, leash::Report};
+use super::{Children, DriverCommand, Home, Tokens, leash::Report};
 
 /// How much longer than its grace a leash may take, before it counts as stuck.
 const LATE: Duration = Duration::from_secs(5);
@@ -30,7 +30,7 @@ pub(super) struct Process {
     pub(super) command: DriverCommand,
     /// What people call it.
     pub(super) label: String,
-    pub(super) broker_address: String,
+    pub(super) broker: Home,
     pub(super) instance_id: String,
     pub(super) tokens: Tokens,
     pub(super) children: Children,
@@ -61,7 +61,7 @@ impl Process {
     /// when this returns.
     pub(super) async fn run(&self, shutdown: &CancellationToken) -> End {
         // For this run alone.
-        let token = self.tokens.issue();
+        let token = self.tokens.issue(self.command.name());
         let (mut leash, mut socket) = match self.start(token.reveal()) {
             Ok(started) => started,
             Err(error) => return End::NotStarted(format!("the leash cannot be started: {error}")),
@@ -95,9 +95,16 @@ impl Process {
         let ours = UnixStream::from_std(ours)?;
         let mut words = self.children.leash.iter().chain(self.command.words());
         let program = words.next().ok_or(io::ErrorKind::InvalidInput)?;
-        let leash = Command::new(program)
+        let mut leash = Command::new(program);
+        for (name, value) in self.broker.variables() {
+            match value {
+                Some(value) => leash.env(name, value),
+                None => leash.env_remove(name),
+            };
+        }
+        let leash = leash
             .args(words)
-            .env("BROKER_ADDRESS", &self.broker_address)
+            .envs(self.command.variables())
             .env("BROKER_TOKEN", token)
             .env("BROKER_INSTANCE_ID", &self.instance_id)
             .stdin(OwnedFd::from(theirs))
@@ -113,7 +120,7 @@ impl Process {
         &self,
         from: impl AsyncRead + Send + Unpin + 'static,
     ) -> impl Future<Output = ()> + Send + 'static {
-        self.children.output.clone().pass_on(format!("[{}] ", self.label), from)
+        self.children.output.clone().pass_on(self.label.clone(), from)
     }
 }
 

@@ -29,7 +29,7 @@ fn children(page: &Page) -> Children {
             longest: Duration::from_millis(100),
             ..Pace::default()
         },
-        output: Output::to(page.clone()),
+        output: Output::to(page.clone(), LogFormat::Text),
     }
 }
 
@@ -50,7 +50,11 @@ fn acts_as_broker() {
     let children = children(&Page::default());
     let never = CancellationToken::new();
     let command = DriverCommand::new("sh", ["-c".to_owned(), script]);
-    runtime.block_on(children.supervise(command, String::new(), Tokens::default(), never));
+    runtime.block_on(children.supervise(command, home(""), Tokens::default(), never));
+}
+
+fn home(address: &str) -> Home {
+    Home { address: address.to_owned(), tls: None }
 }
 
 /// A supervised shell script.
@@ -76,7 +80,7 @@ impl Supervised {
         let mut task = JoinSet::new();
         task.spawn(children(&page).supervise(
             command,
-            "127.0.0.1:5000".to_owned(),
+            home("127.0.0.1:5000"),
             tokens.clone(),
             shutdown.clone(),
         ));
@@ -135,14 +139,14 @@ async fn a_program_finds_the_broker_in_its_environment_and_its_lines_have_a_pref
          echo \"$BROKER_TOKEN\" > token; exec sleep 600",
     );
     let token = until("token", || lines(driver.folder.path(), "token").pop()).await;
-    assert!(driver.tokens.contains(&token));
+    assert!(driver.tokens.know(&token));
     let page = driver.page.clone();
     until("both lines", || page.text().contains("[sh 1] problem\n").then_some(())).await;
     let tokens = driver.tokens.clone();
     let text = driver.stop().await;
     let expected = format!("[sh 1] 127.0.0.1:5000 {}-child-1\n", hostname());
     assert!(text.contains(&expected), "{text}");
-    assert!(!tokens.contains(&token), "the token of an ended program");
+    assert!(!tokens.know(&token), "the token of an ended program");
 }
 
 #[tokio::test]
@@ -238,7 +242,7 @@ async fn a_program_that_is_not_there_is_named() {
         let process = Process {
             command: DriverCommand::new(program, [""; 0]),
             label: String::new(),
-            broker_address: String::new(),
+            broker: home(""),
             instance_id: String::new(),
             tokens: Tokens::default(),
             children: children(&page),
@@ -259,7 +263,7 @@ async fn the_reason_of_an_end_is_told() {
         let process = Process {
             command: DriverCommand::new("sh", ["-c", script]),
             label: String::new(),
-            broker_address: String::new(),
+            broker: home(""),
             instance_id: String::new(),
             tokens: Tokens::default(),
             children: children(&page),

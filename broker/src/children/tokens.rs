@@ -8,10 +8,15 @@ use std::{
     },
 };
 
+use futures::{FutureExt as _, future::BoxFuture};
+use zeroize::Zeroizing;
+
+use crate::auth::{Authenticator, Bearer, Holder, Identity};
+
 /// The tokens of the programs that are running now. Cheap to clone: every clone is the same set.
 #[derive(Clone, Default)]
 pub struct Tokens {
-    live: Arc<Mutex<Vec<String>>>,
+    live: Arc<Mutex<Vec<(Bearer, Identity)>>>,
     /// How many commands are supervised.
     commands: Arc<AtomicUsize>,
 }
@@ -20,20 +25,25 @@ pub struct Tokens {
 #[must_use = "dropping it makes the token invalid"]
 pub(super) struct Issued {
     tokens: Tokens,
-    token: String,
+    token: Zeroizing<String>,
 }
 
 impl Tokens {
-    /// Whether `token` belongs to a program that is running.
-    pub fn contains(&self, token: &str) -> bool {
-        // All of them, and each to its end, so that the time taken tells nothing of what is right.
-        self.live().iter().fold(false, |found, live| found | same(live, token))
+    /// Whose token this is, while its program runs.
+    fn whose(&self, token: Bearer) -> Option<Identity> {
+        let live = self.live();
+        live.iter().find(|(live, _)| *live == token).map(|(_, identity)| identity.clone())
+    }
+
+    #[cfg(test)]
+    pub(super) fn know(&self, token: &str) -> bool {
+        self.whose(Bearer::new(token.as_bytes())).is_some()
     }
 
     /// Makes a token that nobody can guess: 128 random bits, other ones for every start.
-    pub(super) fn issue(&self) -> Issued {
-        let token = format!("{:032x}", rand::random::<u128>());
-        self.live().push(token.clone());
+    pub(super) fn issue(&self, program: &str) -> Issued {
+        let token = Zeroizing::new(format!("{:032x}", rand::random::<u128>()));
+        self.live().push((Bearer::new(token.as_bytes()), Identity::child(program)));
         Issued { tokens: self.clone(), token }
     }
 
@@ -42,7 +52,7 @@ impl Tokens {
         self.commands.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    fn live(&self) -> MutexGuard<'_, Vec<String>> {
+    fn live(&self) -> MutexGuard<'_, Vec<(Bearer, Identity)>> {
         // A list of tokens is whole at every moment.
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -63,13 +73,16 @@ impl Issued {
 
 impl Drop for Issued {
     fn drop(&mut self) {
-        self.tokens.live().retain(|live| *live != self.token);
+        let ours = Bearer::new(self.token.as_bytes());
+        self.tokens.live().retain(|(live, _)| *live != ours);
     }
 }
 
-fn same(one: &str, other: &str) -> bool {
-    one.len() == other.len()
-        && one.bytes().zip(other.bytes()).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
+impl Authenticator for Tokens {
+    fn holder(&self, token: Bearer) -> BoxFuture<'_, Option<Holder>> {
+        let holder = self.whose(token).map(|identity| Holder { identity, expires: None });
+        async { holder }.boxed()
+    }
 }
 
 #[cfg(test)]
@@ -79,20 +92,21 @@ mod tests {
     #[test]
     fn a_token_is_good_while_its_program_runs_and_only_then() {
         let tokens = Tokens::default();
-        let (one, two) = (tokens.issue(), tokens.issue());
+        let (one, two) = (tokens.issue("one"), tokens.issue("two"));
         let (first, second) = (one.reveal().to_owned(), two.reveal().to_owned());
+        let whose = |token: &str| tokens.clone().whose(Bearer::new(token.as_bytes()));
         assert_ne!(first, second);
         assert_eq!(first.len(), 32);
-        assert!(tokens.clone().contains(&first));
-        assert!(!tokens.contains("") && !tokens.contains(&first[1..]));
+        assert_eq!(whose(&first), Some(Identity::child("one")));
+        assert!(whose("").is_none() && whose(&first[1..]).is_none());
         drop(one);
-        assert!(!tokens.contains(&first) && tokens.contains(&second));
+        assert!(whose(&first).is_none() && whose(&second).is_some());
     }
 
     #[test]
     fn tokens_do_not_print() {
         let tokens = Tokens::default();
-        let issued = tokens.issue();
+        let issued = tokens.issue("sim");
         assert_eq!(format!("{tokens:?}"), "Tokens(1 live)");
         drop(issued);
     }

@@ -1,16 +1,15 @@
 //! `machine-broker dev`: a working system without a single file.
 
-use std::{env, net::SocketAddr, sync::Arc, time::Duration};
+use std::{env, net::SocketAddr, time::Duration};
 
 use anyhow::Context as _;
+use broker_otlp::Endpoint;
 
 use crate::{
-    catalog::{Catalog, Static},
+    catalog::Static,
     children::DriverCommand,
-    grpc::Admission,
-    registry::Seating,
-    server::{self, Broker, Plan},
-    telemetry::{self, LogFormat},
+    server::{self, Broker, Plan, Settings},
+    telemetry::{self, LogControl, LogFormat, Otlp},
 };
 
 const GRACE: Duration = Duration::from_secs(5);
@@ -28,6 +27,10 @@ pub struct Args {
     /// What is logged, as in RUST_LOG
     #[arg(long, env = "BROKER_LOG", value_name = "FILTER", default_value = "info")]
     log: String,
+
+    /// Export spans to this OpenTelemetry collector, by OTLP over gRPC [default: nowhere]
+    #[arg(long, env = "BROKER_OTLP_ENDPOINT", value_name = "http://HOST:PORT")]
+    otlp_endpoint: Option<Endpoint>,
 }
 
 pub(super) async fn run(args: Args) -> anyhow::Result<()> {
@@ -35,9 +38,11 @@ pub(super) async fn run(args: Args) -> anyhow::Result<()> {
         args.listen.ip().is_loopback() && args.admin.ip().is_loopback(),
         "dev serves loopback addresses only; use `machine-broker serve` for others"
     );
-    telemetry::start(&args.log, LogFormat::Text)?;
+    let settings = Settings::new(Static::sample());
+    let otlp = args.otlp_endpoint.map(|endpoint| Otlp { endpoint, sample: 1.0 });
+    let (filter, spans) =
+        telemetry::start(&args.log, LogFormat::Text, otlp.clone(), &settings.admission.replica)?;
     let stop = server::signal()?;
-    let catalog: Arc<dyn Catalog> = Static::sample();
     // The VMs of the demo survive the driver, not the demo.
     let cloud = tempfile::Builder::new()
         .prefix("machine-broker-dev-")
@@ -46,10 +51,18 @@ pub(super) async fn run(args: Args) -> anyhow::Result<()> {
     let this = env::current_exe().context("cannot find this program")?;
     let sim = ["sim-driver".as_ref(), "--cloud".as_ref(), cloud.path().as_os_str()];
     let sim = DriverCommand::new(this, sim).named("sim");
-    let broker = Broker::new(Admission::default(), Seating::default(), catalog);
-    let plan =
-        Plan { listen: args.listen, admin: args.admin, driver_commands: vec![sim], grace: GRACE };
-    server::run(broker, plan, stop, banner).await
+    let log = Some(LogControl::new(filter, &args.log));
+    let broker = Broker::new(Settings { log, ..settings });
+    let plan = Plan {
+        listen: args.listen,
+        admin: args.admin,
+        driver_commands: telemetry::told(vec![sim], otlp.as_ref()),
+        log_format: LogFormat::Text,
+        grace: GRACE,
+    };
+    let result = server::run(broker, plan, stop, banner).await;
+    spans.stop().await;
+    result
 }
 
 fn banner(drivers: SocketAddr, admin: SocketAddr) {

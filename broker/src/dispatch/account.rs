@@ -50,6 +50,7 @@ impl Account {
             Ok(Answered { answer, .. }) => {
                 (Outcome::Failed, answer.code.name(), Delivery::Answered)
             }
+            Err(error @ Error::Denied(_)) => (Outcome::Denied, error.reason(), Delivery::NotSent),
             Err(error) if error.delivery() == Delivery::NotSent => {
                 (Outcome::Refused, error.reason(), Delivery::NotSent)
             }
@@ -69,6 +70,7 @@ impl Account {
         delivery: Option<Delivery>,
         finish: impl FnOnce(Record) -> Record,
     ) {
+        broker_otlp::ended(&Span::current(), code, outcome == Outcome::Ok);
         let audit = mem::take(&mut self.audit);
         audit.write(|| {
             let record = Record::new(Event::Operation, outcome);
@@ -76,8 +78,11 @@ impl Account {
                 Some(operation) => record.on(operation),
                 None => self.as_asked(record),
             };
+            let record = match &self.ask.caller {
+                Some(caller) => record.by(caller),
+                None => record,
+            };
             finish(Record {
-                caller: self.ask.caller.take(),
                 code: Some(code),
                 delivery: delivery.or(record.delivery).or(Some(Delivery::NotSent)),
                 duration: Some(self.began.elapsed()),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
+    auth,
     catalog::NameError,
     driver::{ClassId, DriverKey, Instance, OperationId, Verb},
     operation::{Conflict, Delivery, Hold, Operation},
@@ -13,6 +14,10 @@ pub enum Error {
     /// Nothing was sent, and the request must change.
     #[error("{field}: {problem}")]
     Invalid { field: &'static str, problem: String },
+
+    /// Nothing was sent, nor looked at.
+    #[error(transparent)]
+    Denied(auth::Denied),
 
     /// Nothing was sent.
     #[error("there is no class {0}: check its name and namespace, or add it to the catalog")]
@@ -117,6 +122,7 @@ impl Error {
     pub fn reason(&self) -> &'static str {
         match self {
             Error::Invalid { .. } => "INVALID",
+            Error::Denied(_) => "DENIED",
             Error::NoClass(_) => "CLASS_NOT_FOUND",
             Error::NoDriver { .. } => "NO_DRIVER",
             Error::NoneReady { .. } => "DRIVER_NOT_READY",
@@ -143,7 +149,7 @@ impl Error {
     /// Whether the kind that was asked for exists, and is not just a caller's word.
     pub fn knows_kind(&self) -> bool {
         match self {
-            Error::Invalid { .. } | Error::NoClass(_) | Error::Stopping => false,
+            Error::Invalid { .. } | Error::Denied(_) | Error::NoClass(_) | Error::Stopping => false,
             Error::NoDriver { is_known, .. } => *is_known,
             _ => true,
         }

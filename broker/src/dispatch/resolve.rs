@@ -3,11 +3,11 @@
 use std::{fmt, sync::Arc};
 
 use broker_proto::v1;
-use bytes::Bytes;
+use broker_secret::Sensitive;
 
 use super::Error;
 use crate::{
-    audit::Caller,
+    auth::Caller,
     catalog::{Catalog, DEFAULT_NAMESPACE, secret_revision, valid_name},
     driver::{ClassId, DriverKey, Verb},
     operation::{Request, Trace},
@@ -27,7 +27,7 @@ pub struct Ask {
     pub machine: Arc<str>,
     pub provider_id: String,
     pub last_known_state: String,
-    pub user_data: Option<Bytes>,
+    pub user_data: Option<Sensitive>,
     pub request_id: String,
     pub volume_specs: Vec<String>,
     pub wait_for_driver: bool,
@@ -50,7 +50,7 @@ impl Ask {
             machine: request.machine_name.into(),
             provider_id: request.provider_id,
             last_known_state: request.last_known_state,
-            user_data: request.user_data,
+            user_data: request.user_data.map(Sensitive::from),
             request_id: request.request_id,
             volume_specs: Vec::new(),
             wait_for_driver: request.wait_for_driver,
@@ -133,7 +133,7 @@ impl Ask {
             kind: id.kind,
             provider: given.or_else(|| class.provider.clone()),
         };
-        let key = if general { registry.key_for(key) } else { key };
+        let key = if general { registry.key_for(key, &class.id.namespace) } else { key };
         Ok(Request {
             verb: self.verb,
             secret_revision: secret_revision(catalog, &class),
@@ -163,7 +163,7 @@ impl Ask {
             valid_name(&self.machine).map_err(|error| Error::bad_name("machine_name", error))?;
         }
         let specs: usize = self.volume_specs.iter().map(String::len).sum();
-        let user_data = self.user_data.as_ref().map_or(0, Bytes::len);
+        let user_data = self.user_data.as_ref().map_or(0, Sensitive::len);
         for (field, length, most) in [
             ("class.kind", self.class.kind.len(), MAX_TEXT),
             ("class.api_version", self.class.api_version.len(), MAX_TEXT),

@@ -4,20 +4,45 @@
 use std::{
     io,
     pin::Pin,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     task::{Context, Poll},
 };
 
+use broker_tls::PeerCertificate;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tonic::transport::server::Connected;
 
-use crate::driver::ConnectionId;
+use crate::{bounds::Standing, driver::ConnectionId};
 
 /// Who is at the other end.
 #[derive(Clone, Debug)]
 pub struct Peer {
     pub connection: ConnectionId,
-    pub address: String,
+    pub address: Arc<str>,
+    /// Its proof of who it is, good at the time of the handshake; if it had one.
+    pub certificate: Option<Arc<PeerCertificate>>,
+    /// By which CAs that was last found good; see [`Auth::looks_good`](crate::auth::Auth::looks_good).
+    pub verified: Arc<AtomicU64>,
+    /// Whether somebody was let in on it.
+    pub standing: Standing,
+}
+
+impl Peer {
+    /// A new connection from this address, by someone unknown.
+    pub fn new(address: impl Into<Arc<str>>) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let connection = ConnectionId(NEXT.fetch_add(1, Ordering::Relaxed));
+        Self {
+            connection,
+            address: address.into(),
+            certificate: None,
+            verified: Arc::new(AtomicU64::new(u64::MAX)),
+            standing: Standing::default(),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -27,10 +52,12 @@ pub struct Connection<IO> {
 }
 
 impl<IO> Connection<IO> {
-    pub fn new(io: IO, address: String) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let connection = ConnectionId(NEXT.fetch_add(1, Ordering::Relaxed));
-        Self { io, peer: Peer { connection, address } }
+    pub fn new(io: IO, address: impl Into<Arc<str>>) -> Self {
+        Self::of(io, Peer::new(address))
+    }
+
+    pub fn of(io: IO, peer: Peer) -> Self {
+        Self { io, peer }
     }
 }
 

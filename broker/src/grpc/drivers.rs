@@ -12,11 +12,13 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{Request, Response, Status, Streaming};
 use tracing::{Instrument as _, field::Empty};
 
-use super::{Peer, status};
+use super::{entrance::caller, status};
 use crate::{
     audit::{self, Audit, Event, Record},
+    auth::{Auth, Caller, Territory},
+    bounds::Bounds,
     catalog::{Catalog, Denied, Scope, SecretName},
-    driver::{ClassId, DriverKey},
+    driver::ClassId,
     metrics::Metrics,
     operation::Ledger,
     registry::Registry,
@@ -62,7 +64,9 @@ pub struct Drivers {
     pub sessions: TaskTracker,
     /// Cancelled when the broker begins to stop: nobody is let in any more.
     pub closing: CancellationToken,
+    pub auth: Auth,
     pub audit: Audit,
+    pub bounds: Bounds,
 }
 
 #[tonic::async_trait]
@@ -73,10 +77,17 @@ impl drivers_server::Drivers for Drivers {
         &self,
         request: Request<Streaming<DriverSide>>,
     ) -> Result<Response<Self::RegisterStream>, Status> {
-        let peer = peer(&request)?;
+        let caller = caller(&request)?;
+        let unregistered = self.bounds.unregistered.take(self.auth.counts_as(&caller));
+        let unregistered = unregistered.map_err(|taken| {
+            if self.bounds.refusals.tell(&caller) {
+                tracing::warn!(?caller, why = %taken, "unregistered stream refused");
+            }
+            status::of_taken("streams without a registration", &taken)
+        })?;
         let (outbound, frames) = mpsc::channel(OUTBOUND);
         let (farewell, last) = oneshot::channel();
-        let serve = self.clone().serve(request.into_inner(), outbound, peer);
+        let serve = self.clone().serve(request.into_inner(), outbound, caller, unregistered);
         let span = tracing::info_span!("session", driver = Empty, id = Empty);
         let serve = async move {
             if let Err(status) = serve.await {
@@ -93,10 +104,10 @@ impl drivers_server::Drivers for Drivers {
         &self,
         request: Request<v1::MachineClassMeta>,
     ) -> Result<Response<v1::MachineClass>, Status> {
-        let peer = peer(&request)?;
+        let caller = caller(&request)?;
         let meta = request.into_inner();
-        let asking = self.asking(meta.session_token, &peer, Event::ClassDenied)?;
-        let found = Scope::new(&*self.catalog, &asking.keys).class(&meta.name);
+        let asking = self.asking(meta.session_token, caller, Event::ClassDenied)?;
+        let found = asking.scope(&*self.catalog).class(&meta.name);
         self.metrics.class_read(&found);
         match found {
             Ok(class) => Ok(Response::new(v1::MachineClass {
@@ -105,7 +116,7 @@ impl drivers_server::Drivers for Drivers {
                 revision: class.revision,
             })),
             Err(denied) => {
-                let error = asking.refuse(&denied, &peer, |record| {
+                let error = asking.refuse(&denied, &self.bounds, |record| {
                     self.audit.write(|| record);
                 })?;
                 Ok(Response::new(v1::MachineClass { error, ..Default::default() }))
@@ -117,10 +128,10 @@ impl drivers_server::Drivers for Drivers {
         &self,
         request: Request<v1::SecretMeta>,
     ) -> Result<Response<v1::Secret>, Status> {
-        let peer = peer(&request)?;
+        let caller = caller(&request)?;
         let meta = request.into_inner();
-        let asking = self.asking(meta.session_token, &peer, Event::SecretDenied)?;
-        let scope = Scope::new(&*self.catalog, &asking.keys);
+        let asking = self.asking(meta.session_token, caller, Event::SecretDenied)?;
+        let scope = asking.scope(&*self.catalog);
         let class = meta.class.map(class_id);
         let asked = SecretName::new(meta.namespace, meta.secret_name);
         let found = match &class {
@@ -136,20 +147,20 @@ impl drivers_server::Drivers for Drivers {
                 self.audit.write(|| Record {
                     class,
                     secret: Some(secret.name().to_string()),
-                    ..asking.record(Event::SecretRead, audit::Outcome::Ok, &peer)
+                    ..asking.record(Event::SecretRead, audit::Outcome::Ok)
                 });
                 Ok(Response::new(v1::Secret {
-                    data: secret.to_json(),
+                    data: std::mem::take(&mut *secret.to_json()),
                     error: String::new(),
                     revision: secret.revision(),
                 }))
             }
             Err(denied) => {
-                let error = asking.refuse(&denied, &peer, |record| {
+                let error = asking.refuse(&denied, &self.bounds, |record| {
                     let secret = class.is_none().then(|| asked.to_string());
                     self.audit.write(|| Record { class, secret, ..record });
                 })?;
-                Ok(Response::new(v1::Secret { error, ..Default::default() }))
+                Ok(Response::new(v1::Secret { data: String::new(), error, revision: 0 }))
             }
         }
     }
@@ -157,45 +168,55 @@ impl drivers_server::Drivers for Drivers {
 
 /// A driver that asks for a class or a secret.
 struct Asking {
+    caller: Caller,
     session: SessionHandle,
-    /// Of all its sessions.
-    keys: Vec<DriverKey>,
+    /// What all its sessions serve.
+    territory: Territory,
     has_token: bool,
     /// What it is in the audit log if it cannot have it.
     denial: Event,
 }
 
 impl Drivers {
-    fn asking(&self, token: String, peer: &Peer, denial: Event) -> Result<Asking, Status> {
+    fn asking(&self, token: String, caller: Caller, denial: Event) -> Result<Asking, Status> {
         let token = (!token.is_empty()).then(|| Token::from(token));
-        let sessions = self.registry.asking(token.as_ref(), peer.connection);
-        let keys = sessions.iter().flat_map(|session| session.info().keys.clone()).collect();
+        let mut sessions = self.registry.asking(token.as_ref(), caller.connection);
+        // Whoever got hold of a session's token still is not who the session belongs to.
+        sessions.retain(|session| session.info().identity == caller.identity);
+        let territory = Territory::of_all(sessions.iter().map(|session| &session.info().territory));
         let Some(session) = sessions.into_iter().next() else {
             let why =
                 "no session: register first, and ask on the same connection or with its token";
-            self.audit.write(|| {
-                Record::new(denial, audit::Outcome::Denied).by(&*peer.address).saying(why)
-            });
+            if self.bounds.refusals.tell(&caller) {
+                self.audit
+                    .write(|| Record::new(denial, audit::Outcome::Denied).by(&caller).saying(why));
+            }
             return Err(Status::failed_precondition(why));
         };
-        Ok(Asking { session, keys, has_token: token.is_some(), denial })
+        Ok(Asking { caller, session, territory, has_token: token.is_some(), denial })
     }
 }
 
 impl Asking {
-    fn record(&self, event: Event, outcome: audit::Outcome, peer: &Peer) -> Record {
-        Record::new(event, outcome).by(&*peer.address).about(self.session.info())
+    fn scope<'a>(&'a self, catalog: &'a dyn Catalog) -> Scope<'a> {
+        Scope::new(catalog, &self.territory)
+    }
+
+    fn record(&self, event: Event, outcome: audit::Outcome) -> Record {
+        Record::new(event, outcome).by(&self.caller).about(self.session.info())
     }
 
     /// A native driver gets a status; a historic one reads the text in the reply.
     fn refuse(
         &self,
         denied: &Denied,
-        peer: &Peer,
+        bounds: &Bounds,
         note: impl FnOnce(Record),
     ) -> Result<String, Status> {
-        tracing::warn!(peer = %peer.address, why = %denied, "class or secret denied");
-        note(self.record(self.denial, audit::Outcome::Denied, peer).saying(&denied.to_string()));
+        if bounds.refusals.tell(&self.caller) {
+            tracing::warn!(caller = ?self.caller, why = %denied, "class or secret denied");
+            note(self.record(self.denial, audit::Outcome::Denied).saying(&denied.to_string()));
+        }
         if self.has_token { Err(status::of_denied(denied)) } else { Ok(denied.public_message()) }
     }
 }
@@ -207,9 +228,4 @@ fn class_id(class: v1::ClassRef) -> ClassId {
         namespace: class.namespace.into(),
         name: class.name.into(),
     }
-}
-
-fn peer<T>(request: &Request<T>) -> Result<Peer, Status> {
-    let peer = request.extensions().get::<Peer>().cloned();
-    peer.ok_or_else(|| Status::internal("the connection has no number"))
 }

@@ -10,8 +10,11 @@ use broker_proto::v1::{
 use futures::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{caller, status, timeout};
+use super::{entrance::caller, guard::while_allowed, status, timeout};
 use crate::{
+    auth::{Act, Auth, Denied, Need, Subject},
+    bounds::Bounds,
+    catalog::DEFAULT_NAMESPACE,
     dispatch::{Answered, Ask, Dispatcher, Error, Origin},
     driver::Verb,
     operation::{Answer, Payload, Trace, duration},
@@ -23,11 +26,13 @@ const SUBMITTED_AT_ONCE: usize = 10_000;
 #[derive(Clone, Debug)]
 pub(super) struct Machines {
     dispatcher: Dispatcher,
+    auth: Auth,
+    bounds: Bounds,
 }
 
 impl Machines {
-    pub(super) fn new(dispatcher: Dispatcher) -> Self {
-        Self { dispatcher }
+    pub(super) fn new(dispatcher: Dispatcher, auth: Auth, bounds: Bounds) -> Self {
+        Self { dispatcher, auth, bounds }
     }
 
     async fn machine(
@@ -35,7 +40,7 @@ impl Machines {
         verb: Verb,
         request: Request<MachineRequest>,
     ) -> Result<Response<MachineResponse>, Status> {
-        let (origin, timeout) = (origin(&request), timeout::of(request.metadata()));
+        let (origin, timeout) = (origin(&request)?, timeout::of(request.metadata()));
         let ask = Ask::machine(verb, request.into_inner()).by(origin);
         self.execute(ask, timeout).await.map(machine).map(Response::new)
     }
@@ -45,8 +50,9 @@ impl Machines {
         ask: Ask,
         timeout: Result<Option<Duration>, Error>,
     ) -> Result<Payload, Status> {
-        let timeout = match timeout {
+        let timeout = match self.check(&ask).and(timeout) {
             Ok(timeout) => timeout,
+            Err(error) if self.is_one_too_many(&ask, &error) => return Err(error.into()),
             Err(error) => return Err(self.dispatcher.refused(ask, error).into()),
         };
         let Answered { answer, seen } = self.dispatcher.execute(ask, timeout).await?;
@@ -56,6 +62,24 @@ impl Machines {
         // Most answers have one reader, who need not copy.
         let Answer { payload, .. } = Arc::unwrap_or_clone(answer);
         Ok(payload)
+    }
+
+    /// Before anything is looked up, so that nobody learns what exists by asking.
+    fn check(&self, ask: &Ask) -> Result<(), Error> {
+        let Some(caller) = &ask.caller else { return Err(Error::Denied(Denied::NoCredentials)) };
+        let namespace = match ask.class.namespace.as_str() {
+            "" => DEFAULT_NAMESPACE,
+            given => given,
+        };
+        let class =
+            Subject { api_version: &ask.class.api_version, kind: &ask.class.kind, namespace };
+        self.auth.allows(caller, Act::Operate { verb: ask.verb, class }).map_err(Error::Denied)
+    }
+
+    /// Whether this is a denial that gets no line of its own any more.
+    fn is_one_too_many(&self, ask: &Ask, error: &Error) -> bool {
+        let Some(caller) = &ask.caller else { return false };
+        matches!(error, Error::Denied(_)) && !self.bounds.refusals.tell(caller)
     }
 
     async fn submitted(&self, request: SubmitRequest, origin: Origin) -> SubmitResponse {
@@ -132,7 +156,7 @@ impl machines_server::Machines for Machines {
         &self,
         request: Request<ListMachinesRequest>,
     ) -> Result<Response<ListMachinesResponse>, Status> {
-        let (origin, timeout) = (origin(&request), timeout::of(request.metadata()));
+        let (origin, timeout) = (origin(&request)?, timeout::of(request.metadata()));
         let ask = Ask::list(request.into_inner()).by(origin);
         self.execute(ask, timeout).await.map(list).map(Response::new)
     }
@@ -141,7 +165,7 @@ impl machines_server::Machines for Machines {
         &self,
         request: Request<GetVolumeIDsRequest>,
     ) -> Result<Response<GetVolumeIDsResponse>, Status> {
-        let (origin, timeout) = (origin(&request), timeout::of(request.metadata()));
+        let (origin, timeout) = (origin(&request)?, timeout::of(request.metadata()));
         let ask = Ask::volume_ids(request.into_inner()).by(origin);
         self.execute(ask, timeout).await.map(volume_ids).map(Response::new)
     }
@@ -152,7 +176,8 @@ impl machines_server::Machines for Machines {
         &self,
         request: Request<Streaming<SubmitRequest>>,
     ) -> Result<Response<Self::SubmitStream>, Status> {
-        let (door, origin) = (self.clone(), origin(&request));
+        let (door, origin) = (self.clone(), origin(&request)?);
+        let caller = origin.caller.clone();
         let answers = request
             .into_inner()
             .map(move |request| {
@@ -160,16 +185,17 @@ impl machines_server::Machines for Machines {
                 async move { Ok(door.submitted(request?, origin).await) }
             })
             .buffer_unordered(SUBMITTED_AT_ONCE);
-        Ok(Response::new(Box::pin(answers)))
+        let guard = (&self.auth, &self.bounds);
+        while_allowed(answers, guard, caller, Need::Controller).map(Response::new)
     }
 }
 
-fn origin<T>(request: &Request<T>) -> Origin {
+fn origin<T>(request: &Request<T>) -> Result<Origin, Status> {
     let header = |name| request.metadata().get(name).and_then(|value| value.to_str().ok());
     let trace = header("traceparent")
         .and_then(|parent| Trace::read(parent, header("tracestate")))
         .map(Arc::new);
-    Origin { caller: caller(request), trace }
+    Ok(Origin { caller: caller(request)?, trace })
 }
 
 fn positive(timeout: prost_types::Duration) -> Result<Duration, Error> {

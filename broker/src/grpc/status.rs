@@ -6,10 +6,14 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
 use crate::{
+    auth,
+    bounds::{self, Taken},
     catalog::Denied,
     dispatch::{Error, Sighting},
     driver::{Instance, OperationId},
+    inspect::Unknown,
     operation::{self, Answer, Delivery, Payload},
+    steer,
 };
 
 const DOMAIN: &str = "machinebroker.dev";
@@ -25,6 +29,7 @@ impl From<Error> for Status {
     fn from(error: Error) -> Self {
         let (code, retry) = match &error {
             Error::Invalid { .. } => (Code::InvalidArgument, None),
+            Error::Denied(denied) => (of_denial(denied), None),
             Error::NoClass(_) => (Code::NotFound, None),
             Error::NoDriver { .. } => (Code::Unavailable, Some(LATER)),
             Error::NoneReady { .. } => (Code::Unavailable, Some(LATER)),
@@ -60,6 +65,25 @@ impl From<Error> for Status {
     }
 }
 
+impl From<Unknown> for Status {
+    fn from(unknown: Unknown) -> Self {
+        let code = match unknown {
+            Unknown::Nobody(_) | Unknown::Rejected { .. } | Unknown::Gone { .. } => Code::NotFound,
+            Unknown::Several { .. } => Code::FailedPrecondition,
+        };
+        Status::new(code, unknown.to_string())
+    }
+}
+
+impl From<steer::Error> for Status {
+    fn from(error: steer::Error) -> Self {
+        match error {
+            steer::Error::LongReason => Status::invalid_argument(error.to_string()),
+            steer::Error::Driver(unknown) => unknown.into(),
+        }
+    }
+}
+
 /// What a driver answered, where that is not a success.
 pub(super) fn of_answer(answer: &Answer, seen: Option<&Sighting>) -> Status {
     // Statuses end at 16. The reason and the payload say what 17 means.
@@ -87,6 +111,52 @@ pub(super) fn of_denied(denied: &Denied) -> Status {
         Denied::Missing(_) | Denied::Foreign(_) | Denied::Unreferenced(_) => Code::NotFound,
     };
     Status::new(code, denied.public_message())
+}
+
+/// Somebody is not let in, or no longer.
+pub(super) fn of_denied_caller(denied: &auth::Denied) -> Status {
+    Facts::new("DENIED").status(of_denial(denied), denied.to_string(), None)
+}
+
+/// Somebody wants one more of `what` than there may be.
+pub(super) fn of_taken(what: &str, taken: &Taken) -> Status {
+    let message = format!("too many {what}: {taken}");
+    let retry = bounds::spread(Duration::ZERO);
+    Facts::new("TOO_MANY").status(Code::ResourceExhausted, message, Some(retry))
+}
+
+/// A driver is not let in. One of 2018 hears no more of it than this.
+pub(super) fn of_rejection(code: Code, message: &str, retry: Option<Duration>) -> Status {
+    match retry {
+        Some(_) => {
+            let details = ErrorDetails::with_retry_info(retry);
+            Status::with_error_details(code, message, details)
+        }
+        None => Status::new(code, message),
+    }
+}
+
+fn of_denial(denied: &auth::Denied) -> Code {
+    use auth::Denied as D;
+    match denied {
+        D::NotBearer | D::UnknownToken | D::NoCredentials => Code::Unauthenticated,
+        D::NamelessCertificate | D::BadCertificate(_) | D::LoggedOut => Code::Unauthenticated,
+        D::NoSuchMethod => Code::Unimplemented,
+        D::Refused(_) | D::CrossSite(_) => Code::PermissionDenied,
+        // Registering again helps.
+        D::Moved => Code::Aborted,
+    }
+}
+
+/// A driver that did not answer a ping. It has a reason, so that nobody takes it for a broker that did
+/// not answer.
+pub(super) fn of_silent(waited: Duration) -> Status {
+    let message = format!("the driver did not answer within {:.1} s", waited.as_secs_f64());
+    Facts { reason: "DRIVER_SILENT", metadata: HashMap::new() }.status(
+        Code::DeadlineExceeded,
+        message,
+        None,
+    )
 }
 
 /// What a status says for programs to read.

@@ -1,6 +1,7 @@
 //! Drivers and operations as operators read them.
 
 use std::{
+    collections::{HashMap, HashSet},
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
@@ -10,7 +11,6 @@ use tokio::time::Instant;
 
 use super::Rooms;
 use crate::{
-    catalog::Class,
     driver::{ClassId, DriverKey, SessionId},
     operation::{Delivery, Finished, Operation},
     registry::Event,
@@ -25,35 +25,61 @@ const LONG_UNWANTED: Duration = Duration::from_secs(30);
 /// As does one that has used up most of its time.
 const LONG_RUNNING: Duration = Duration::from_secs(60);
 
+/// How many of its operations are told with a driver.
+const ITS_OPERATIONS: usize = 100;
+
 /// The drivers of a kind, or all, in the order in which they came.
 pub fn drivers(rooms: &Rooms, kind: &str) -> Vec<v1::Driver> {
-    let serves = |session: &SessionHandle| {
+    among(rooms.registry.sessions(), kind, &oldest(&rooms.ledger.running()))
+}
+
+/// Of each instance of a kind, or of all, that is not connected any more the last session.
+pub fn gone(rooms: &Rooms, kind: &str) -> Vec<v1::Driver> {
+    let connected = rooms.registry.sessions();
+    let connected: HashSet<_> =
+        connected.iter().map(|session| &session.info().instance.id).collect();
+    let mut gone = rooms.registry.history().gone();
+    gone.retain(|session| !connected.contains(&session.info().instance.id));
+    among(gone, kind, &HashMap::new())
+}
+
+fn among(
+    mut sessions: Vec<SessionHandle>,
+    kind: &str,
+    oldest: &HashMap<SessionId, Instant>,
+) -> Vec<v1::Driver> {
+    sessions.retain(|session| {
         kind.is_empty() || session.info().keys.iter().any(|key| *key.kind == *kind)
-    };
-    let mut sessions: Vec<_> = rooms.registry.sessions().into_iter().filter(serves).collect();
+    });
     sessions.sort_by_key(|session| (session.info().connected_at, session.info().id));
-    let running = rooms.ledger.running();
-    sessions.iter().map(|session| describe(session, oldest(&running, session.info().id))).collect()
+    let its_oldest = |session: &SessionHandle| oldest.get(&session.info().id).copied();
+    sessions.iter().map(|session| describe(session, its_oldest(session))).collect()
 }
 
 pub fn driver(rooms: &Rooms, session: &SessionHandle) -> v1::Driver {
-    describe(session, oldest(&rooms.ledger.running(), session.info().id))
+    let running = rooms.ledger.running();
+    describe(session, oldest(&running).get(&session.info().id).copied())
 }
 
-pub fn details(rooms: &Rooms, session: &SessionHandle) -> v1::DriverDetails {
-    let history = rooms.registry.history().of(&session.info().instance.id);
+/// All that is known of a driver, also of one that has gone, with so many events at most.
+pub fn details(rooms: &Rooms, session: &SessionHandle, events: usize) -> v1::DriverDetails {
+    let (history, more) = rooms.registry.history().of(&session.info().instance, events);
+    let id = session.info().id;
+    let mut running = rooms.ledger.running();
+    running.retain(|operation| operation.session_id() == Some(id));
+    running.sort_by_key(|operation| operation.id);
+    let mut finished = rooms.ledger.recent(usize::MAX);
+    finished.retain(|operation| operation.session == Some(id));
+    let in_all = running.len() + finished.len();
+    let running = running.iter().map(|operation| running_operation(operation));
+    let operations = running.chain(finished.into_iter().map(finished_operation));
     v1::DriverDetails {
         driver: Some(driver(rooms, session)),
         history: history.into_iter().map(entry).collect(),
+        history_more: count(more),
+        operations: operations.take(ITS_OPERATIONS).collect(),
+        operations_more: count(in_all.saturating_sub(ITS_OPERATIONS)),
     }
-}
-
-/// What happened to the instance of a session that is over, as long as that is remembered.
-pub fn past(rooms: &Rooms, session: &str) -> Option<v1::DriverDetails> {
-    let history = rooms.registry.history();
-    let instance = history.instance(session)?;
-    let history = history.of(&instance.id).into_iter().map(entry).collect();
-    Some(v1::DriverDetails { driver: None, history })
 }
 
 fn entry(event: Event) -> v1::HistoryEntry {
@@ -66,19 +92,34 @@ fn entry(event: Event) -> v1::HistoryEntry {
     }
 }
 
-fn oldest(running: &[Arc<Operation>], session: SessionId) -> Option<Instant> {
-    let its = running.iter().filter(|operation| operation.session_id() == Some(session));
-    its.map(|operation| operation.submitted).min()
+/// Since when the oldest operation of each session waits.
+fn oldest(running: &[Arc<Operation>]) -> HashMap<SessionId, Instant> {
+    let given = |operation: &Arc<Operation>| Some((operation.session_id()?, operation.submitted));
+    earliest(running.iter().filter_map(given))
+}
+
+/// The earliest time of each, in one pass: there may be thousands of both.
+fn earliest(times: impl Iterator<Item = (SessionId, Instant)>) -> HashMap<SessionId, Instant> {
+    let mut earliest = HashMap::new();
+    for (session, time) in times {
+        let known = earliest.entry(session).or_insert(time);
+        *known = time.min(*known);
+    }
+    earliest
 }
 
 fn describe(session: &SessionHandle, oldest_pending: Option<Instant>) -> v1::Driver {
     let info = session.info();
     let record = session.record();
-    let (state, reason) = match session.health() {
-        Health::Ready => (DriverState::Ready, ""),
-        Health::Suspect(why) => (DriverState::Suspect, why),
-        Health::Draining(why) => (DriverState::Draining, why),
+    let ended = session.ended();
+    let (state, reason) = match (ended, session.health()) {
+        (Some(ended), _) => (DriverState::Gone, ended.why.as_str()),
+        (None, Health::Ready) => (DriverState::Ready, ""),
+        (None, Health::Suspect(why)) => (DriverState::Suspect, why),
+        (None, Health::Draining(why)) => (DriverState::Draining, why),
     };
+    // What it had in the end is settled.
+    let pending = |number| if ended.is_none() { count(number) } else { 0 };
     v1::Driver {
         session_id: info.id.to_string(),
         name: info.name.clone(),
@@ -87,16 +128,16 @@ fn describe(session: &SessionHandle, oldest_pending: Option<Instant>) -> v1::Dri
         boot_id: info.instance.boot.as_deref().unwrap_or_default().to_owned(),
         driver_version: info.version.clone(),
         protocol: info.protocol,
-        address: info.address.clone(),
+        address: info.address.to_string(),
         state: state.into(),
         connected_at: Some(info.connected_at.into()),
         last_heard: session.last_heard().try_into().ok(),
         capacity: count(info.capacity),
-        in_flight: count(session.in_flight()),
-        queued: count(session.queued()),
+        in_flight: pending(session.in_flight()),
+        queued: pending(session.queued()),
         verbs: info.verbs.iter().map(ToString::to_string).collect(),
         state_reason: reason.to_owned(),
-        identity: String::new(),
+        identity: info.identity.to_string(),
         round_trip: session.round_trip().and_then(|time| time.try_into().ok()),
         oldest_pending: oldest_pending.and_then(|since| since.elapsed().try_into().ok()),
         succeeded: record.succeeded,
@@ -106,6 +147,7 @@ fn describe(session: &SessionHandle, oldest_pending: Option<Instant>) -> v1::Dri
         last_error: record.last_error.as_ref().map(|e| e.message.clone()).unwrap_or_default(),
         last_error_at: record.last_error.map(|error| error.at.into()),
         odd_frames: odd(session.oddities()),
+        gone_at: ended.map(|ended| ended.at.into()),
     }
 }
 
@@ -209,20 +251,6 @@ pub fn class(id: &ClassId) -> v1::ClassRef {
     }
 }
 
-/// The instances that serve a class: those for its provider, or else those for all.
-pub fn served_by(rooms: &Rooms, class: &Class) -> Vec<String> {
-    let key = rooms.registry.key_for(DriverKey {
-        api_version: class.id.api_version.clone(),
-        kind: class.id.kind.clone(),
-        provider: class.provider.clone(),
-    });
-    let sessions = rooms.registry.sessions();
-    let serving = sessions.iter().filter(|session| session.info().keys.contains(&key));
-    let mut instances: Vec<_> = serving.map(|s| s.info().instance.to_string()).collect();
-    instances.sort_unstable();
-    instances
-}
-
 fn delivery(delivery: Delivery) -> v1::Delivery {
     match delivery {
         Delivery::NotSent => v1::Delivery::NotSent,
@@ -234,4 +262,25 @@ fn delivery(delivery: Delivery) -> v1::Delivery {
 
 pub(super) fn count(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_operation_of_each_of_many_sessions_is_found_in_one_pass() {
+        let start = Instant::now();
+        let sessions: Vec<_> = (0..2_000).map(|_| SessionId::random()).collect();
+        let after = |millis: usize| start + Duration::from_millis(millis as u64);
+        // Three each, the middle one first, and mixed with those of all others.
+        let times = [1, 0, 2].into_iter().flat_map(|round| {
+            sessions.iter().enumerate().map(move |(n, id)| (*id, after(10_000 * round + n)))
+        });
+        let found = earliest(times);
+        assert_eq!(found.len(), sessions.len());
+        for (number, session) in sessions.iter().enumerate() {
+            assert_eq!(found[session], after(number));
+        }
+    }
 }

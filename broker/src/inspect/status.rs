@@ -1,15 +1,20 @@
 //! Is all well, and if not, what is it and what is to be done?
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime},
+};
 
 use broker_proto::v1::{self, Concern, DriverState};
 
-use super::{Rooms, describe};
+use super::{Rooms, Serving, certificates, describe};
 use crate::registry::Holder;
 
 /// A driver that fails this often by its own fault deserves a look, once it had some work.
 const HIGH_ERROR_RATE: f64 = 0.5;
 const ENOUGH_ANSWERS: u64 = 10;
+/// After so long, lost audit lines are no news any more.
+const LOST_LATELY: Duration = Duration::from_secs(60 * 60);
 /// A screen has room for so many.
 const MOST: usize = 20;
 
@@ -43,6 +48,11 @@ fn concerns(rooms: &Rooms, drivers: &[v1::Driver]) -> Vec<Concern> {
     if rooms.closing.is_cancelled() {
         say("the broker is stopping".to_owned(), "use another replica");
     }
+    if let Some(tls) = rooms.auth.tls() {
+        for (what, advice) in certificates::concerns(tls, SystemTime::now()) {
+            say(what, advice);
+        }
+    }
     for operation in rooms.ledger.running() {
         if let Some(why) = describe::stuck(&operation) {
             let request = &operation.request;
@@ -67,6 +77,22 @@ fn concerns(rooms: &Rooms, drivers: &[v1::Driver]) -> Vec<Concern> {
              otherwise they are free when their operations' time is over",
         );
     }
+    if let Some((lines, ago)) = audit_lost(rooms) {
+        let were = if lines == 1 { "line is" } else { "lines are" };
+        say(
+            format!("{lines} audit {were} lost, the last {} s ago", ago.as_secs()),
+            "see whether the disk of the audit log is full, slow or not writable; a line \
+             `lines_lost` marks the gap",
+        );
+    }
+    for kind in unready(drivers) {
+        say(
+            format!(
+                "no driver of {kind} takes new work: all that are connected drain or are suspect"
+            ),
+            "start another one, or see with `brokerctl drivers` what they wait for",
+        );
+    }
     for (kind, count) in unserved(rooms) {
         let classes = if count == 1 { "class" } else { "classes" };
         say(
@@ -87,11 +113,21 @@ fn concerns(rooms: &Rooms, drivers: &[v1::Driver]) -> Vec<Concern> {
             "mend the file; what it said before, if anything, stays in force",
         );
     }
+    for problem in rooms.auth.problems() {
+        say(problem, "mend the file; what it said before stays in force");
+    }
     shortened(concerns)
 }
 
 fn fails_often(driver: &v1::Driver) -> bool {
     driver.succeeded + driver.failed >= ENOUGH_ANSWERS && driver.error_rate >= HIGH_ERROR_RATE
+}
+
+/// How many audit lines are lost, and how long ago the last one was, if that is not long ago.
+fn audit_lost(rooms: &Rooms) -> Option<(u64, Duration)> {
+    let audit = &rooms.audit;
+    let ago = audit.last_lost().filter(|ago| *ago < LOST_LATELY)?;
+    Some((audit.lost(), ago))
 }
 
 /// How many machines are held for each instance that is away.
@@ -105,11 +141,22 @@ fn held(rooms: &Rooms) -> BTreeMap<String, usize> {
     held
 }
 
+/// The kinds that have drivers, none of which is ready.
+fn unready(drivers: &[v1::Driver]) -> Vec<&str> {
+    let mut kinds: BTreeMap<&str, bool> = BTreeMap::new();
+    for driver in drivers {
+        for kind in &driver.kinds {
+            *kinds.entry(&kind.kind).or_default() |= driver.state() == DriverState::Ready;
+        }
+    }
+    kinds.into_iter().filter(|(_, ready)| !ready).map(|(kind, _)| kind).collect()
+}
+
 /// How many classes of each kind nobody serves.
 fn unserved(rooms: &Rooms) -> BTreeMap<String, usize> {
-    let mut unserved = BTreeMap::new();
+    let (serving, mut unserved) = (Serving::now(rooms), BTreeMap::new());
     for class in rooms.catalog.classes() {
-        if describe::served_by(rooms, &class).is_empty() {
+        if serving.instances(&class).is_empty() {
             *unserved.entry(class.id.kind.to_string()).or_default() += 1;
         }
     }

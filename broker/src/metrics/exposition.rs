@@ -13,8 +13,8 @@ use prometheus_client::{
     registry::{self, Unit},
 };
 
-use super::{Metrics, scrape::Rooms};
-use crate::{catalog::Catalog, operation::Ledger, registry::Registry};
+use super::{Metrics, scrape::Scrape};
+use crate::inspect::Rooms;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -24,12 +24,7 @@ pub struct Exposition(Arc<registry::Registry>);
 
 impl Exposition {
     /// Of what was told to `metrics`, and of what the rooms show whenever it is read.
-    pub fn new(
-        metrics: Metrics,
-        registry: Registry,
-        ledger: Ledger,
-        catalog: Arc<dyn Catalog>,
-    ) -> Self {
+    pub fn new(metrics: Metrics, rooms: Arc<Rooms>) -> Self {
         let mut page = registry::Registry::default();
         page.register_with_unit(
             "process_start_time",
@@ -41,7 +36,7 @@ impl Exposition {
         let version = [("version", env!("CARGO_PKG_VERSION"))];
         ours.register("build", "The version of this broker", Info::new(version));
         metrics.register(ours);
-        ours.register_collector(Box::new(Rooms { metrics, registry, ledger, catalog }));
+        ours.register_collector(Box::new(Scrape { metrics, rooms }));
         Self(Arc::new(page))
     }
 
@@ -68,10 +63,25 @@ impl Metrics {
             ("odd_frames", "Frames of drivers that made no sense", &totals.odd_frames),
             ("class_reads", "Classes that drivers asked for", &totals.class_reads),
             ("secret_reads", "Secrets that drivers asked for", &totals.secret_reads),
+            ("denials", "Callers not let in, or not to what they wanted", &totals.denials),
+            (
+                "connection_refusals",
+                "Connections that were not taken, or had to go",
+                &totals.connection_refusals,
+            ),
+            ("tls_refusals", "Connections that ended in the TLS handshake", &totals.tls_refusals),
         ];
         for (name, help, family) in families {
             registry.register(name, help, family.clone());
         }
+        let help = "Connections that are open";
+        registry.register("connections", help, totals.connections.clone());
+        let help = "Connections on which nobody was let in so far";
+        registry.register("newcomers", help, totals.newcomers.clone());
+        let help = "Asked for beyond a bound, and refused";
+        registry.register("beyond_bounds", help, totals.beyond_bounds.clone());
+        let help = "Changes of the TLS files that could not be used";
+        registry.register("tls_reload_failures", help, totals.tls_reload_failures.clone());
         let help = "Sessions that a newer one took the place of";
         registry.register("takeovers", help, totals.takeovers.clone());
     }
@@ -87,13 +97,20 @@ mod tests {
     use tower::ServiceExt as _;
 
     use super::*;
-    use crate::{catalog::Static, registry::Seating};
+    use crate::{
+        audit::Audit,
+        catalog::Static,
+        operation::Ledger,
+        registry::{Registry, Seating},
+    };
 
     #[tokio::test]
     async fn the_page_is_openmetrics_from_its_type_to_its_last_line() {
         let metrics = Metrics::default();
-        let (registry, ledger) = (Registry::new(Seating::default()), Ledger::new(metrics.clone()));
-        let page = Exposition::new(metrics, registry, ledger, Static::sample());
+        let registry = Registry::new(Seating::default());
+        let ledger = Ledger::new(metrics.clone(), Audit::default());
+        let rooms = Arc::new(Rooms::new(registry, ledger, Static::sample()));
+        let page = Exposition::new(metrics, rooms);
         let router: Router = Router::new().route("/metrics", page.route());
         let request = Request::get("/metrics").body(Body::empty()).unwrap();
         let response = router.oneshot(request).await.unwrap();

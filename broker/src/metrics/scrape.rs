@@ -4,8 +4,8 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
+    sync::{Arc, PoisonError, atomic::Ordering},
+    time::{Duration, SystemTime},
 };
 
 use prometheus_client::{
@@ -19,20 +19,17 @@ use prometheus_client::{
 
 use super::{Failure, Metrics};
 use crate::{
-    catalog::Catalog,
+    inspect::Rooms,
     operation::{Delivery, Ledger},
-    registry::Registry,
     session::{Health, SessionHandle},
 };
 
 const STATES: [&str; 3] = ["ready", "suspect", "draining"];
 
 #[derive(Debug)]
-pub(super) struct Rooms {
+pub(super) struct Scrape {
     pub(super) metrics: Metrics,
-    pub(super) registry: Registry,
-    pub(super) ledger: Ledger,
-    pub(super) catalog: Arc<dyn Catalog>,
+    pub(super) rooms: Arc<Rooms>,
 }
 
 /// The sessions of one kind.
@@ -56,25 +53,33 @@ struct Pending {
     oldest_unaccepted: Duration,
 }
 
-impl Collector for Rooms {
+impl Collector for Scrape {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut page = Page(encoder);
         self.catalog(&mut page)?;
         self.sessions(&mut page)?;
         self.pending(&mut page)?;
+        self.audit(&mut page)?;
+        self.certificate(&mut page)?;
         self.counts(&mut page)
     }
 }
 
-impl Rooms {
+impl Scrape {
     fn catalog(&self, page: &mut Page<'_>) -> fmt::Result {
-        let classes = self.catalog.classes();
+        let classes = self.rooms.catalog.classes();
         for class in &classes {
             // A kind whose driver never came is one that operators want to see.
             self.metrics.kind(&class.id.kind);
         }
         page.number("catalog_classes", "Machine classes", None, classes.len())?;
-        let problems = self.catalog.problems().len();
+        page.number("catalog_secrets", "Secrets", None, self.rooms.catalog.secrets())?;
+        let since_epoch = |at: SystemTime| at.duration_since(SystemTime::UNIX_EPOCH).ok();
+        let last = self.rooms.catalog.last_good().and_then(since_epoch).unwrap_or_default();
+        let help = "When the catalog was last read without a problem, since the epoch; 0: never";
+        let name = "catalog_last_good_read_timestamp";
+        page.number(name, help, Some(Unit::Seconds), last.as_secs_f64())?;
+        let problems = self.rooms.catalog.problems().len();
         let help = "What is wrong with the catalog now";
         page.number("catalog_problems", help, None, problems)
     }
@@ -107,7 +112,7 @@ impl Rooms {
 
     /// By kind, those without a driver included. A session of several kinds counts for each.
     fn fleets(&self) -> BTreeMap<Arc<str>, Fleet> {
-        let sessions = self.registry.sessions();
+        let sessions = self.rooms.registry.sessions();
         let mut fleets: BTreeMap<Arc<str>, Fleet> = BTreeMap::new();
         for session in &sessions {
             let mut kinds: Vec<_> =
@@ -126,7 +131,7 @@ impl Rooms {
     }
 
     fn pending(&self, page: &mut Page<'_>) -> fmt::Result {
-        let pending = Pending::of(&self.ledger);
+        let pending = Pending::of(&self.rooms.ledger);
         let by_delivery = [
             ([("delivery", "not_sent")], pending.not_sent),
             ([("delivery", "sent")], pending.sent),
@@ -141,6 +146,22 @@ impl Rooms {
         let oldest = pending.oldest_unaccepted.as_secs_f64();
         let help = "Since the oldest of those was sent";
         page.number("oldest_unaccepted_age", help, Some(Unit::Seconds), oldest)
+    }
+
+    fn audit(&self, page: &mut Page<'_>) -> fmt::Result {
+        let lost = self.rooms.audit.lost();
+        let help = "Lines that the audit log lacks";
+        let mut lines =
+            page.0.encode_descriptor("audit_lines_lost", help, None, MetricType::Counter)?;
+        lines.encode_counter::<NoLabelSet, _, u64>(&lost, None)
+    }
+
+    fn certificate(&self, page: &mut Page<'_>) -> fmt::Result {
+        let expiry = *self.metrics.0.tls_expiry.lock().unwrap_or_else(PoisonError::into_inner);
+        let expiry = expiry.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
+        let expiry = expiry.map(|at| ([("certificate", "broker")], at.as_secs_f64()));
+        let help = "Until when the certificate in force is good, since the epoch";
+        page.gauge("tls_certificate_expiry_timestamp", help, Some(Unit::Seconds), expiry)
     }
 
     fn counts(&self, page: &mut Page<'_>) -> fmt::Result {

@@ -12,7 +12,7 @@
 use std::{
     collections::HashSet,
     sync::{
-        Arc, OnceLock,
+        Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -23,11 +23,12 @@ use dashmap::{DashMap, Entry};
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
-    Answer, Code, Delivery, Finished, Operation, Outcome, Payload, Request, pace::Series,
+    Answer, Code, Delivery, Finished, Operation, Outcome, Payload, Request, duration, pace::Series,
     recent::Recent,
 };
 use crate::{
     audit::{self, Audit},
+    auth::Identity,
     catalog::valid_name,
     driver::{ClassId, DriverKey, Instance, MachineId, OperationId, SessionId, Verb},
     metrics::Metrics,
@@ -38,6 +39,10 @@ use crate::{
 const KEEP_ANSWERS: Duration = Duration::from_secs(15 * 60);
 /// How many such answers are kept at most.
 const MOST_KEPT: usize = 10_000;
+/// How long drivers remember a success.
+const REMEMBERED_FOR: Duration = Duration::from_secs(15 * 60);
+/// Of how many machines it is known at most who changed them last. Others are executed anew.
+const MOST_SERVED: usize = 100_000;
 /// How many machines may be held by what drivers say they still run.
 const MOST_RESUMED: usize = 100_000;
 /// How long past its deadline a lost operation may still be running in the driver.
@@ -57,11 +62,21 @@ struct Books {
     running_count: AtomicUsize,
     idle: Notify,
     machines: DashMap<MachineId, Work>,
+    served: DashMap<MachineId, Served>,
     /// How many answers are kept that nobody heard: mostly none.
     kept: AtomicUsize,
     recent: Recent,
     metrics: Metrics,
-    audit: OnceLock<Audit>,
+    audit: Audit,
+}
+
+/// Who changed a machine last, and since when nobody else has.
+#[derive(Debug)]
+struct Served {
+    instance: Instance,
+    since: Instant,
+    /// By then it has forgotten.
+    until: Instant,
 }
 
 /// What is known of the work on one machine.
@@ -89,11 +104,20 @@ pub struct Hold {
     /// Under which the instance served it.
     pub key: DriverKey,
     pub instance: Instance,
+    /// Who it proved to be: an instance id is anybody's to say.
+    pub identity: Identity,
     /// Whether the instance answers a repeated request from its own table after a reconnect.
     pub resumes: bool,
     pub session: SessionId,
     pub since: Instant,
     pub until: Instant,
+}
+
+impl Hold {
+    /// Whether this session is of the very process that has it.
+    pub fn belongs_to(&self, driver: &session::Info) -> bool {
+        self.instance == driver.instance && self.identity == driver.identity
+    }
 }
 
 /// What a new mutating request met.
@@ -114,7 +138,7 @@ pub struct Conflict {
 
 impl Ledger {
     /// Every operation that ends is told to `metrics`.
-    pub fn new(metrics: Metrics) -> Self {
+    pub fn new(metrics: Metrics, audit: Audit) -> Self {
         Self(Arc::new(Books {
             // A random start keeps the ids of two broker processes apart in logs.
             next_id: AtomicU64::new(rand::random()),
@@ -122,21 +146,16 @@ impl Ledger {
             running_count: AtomicUsize::new(0),
             idle: Notify::new(),
             machines: DashMap::new(),
+            served: DashMap::new(),
             kept: AtomicUsize::new(0),
             recent: Recent::default(),
             metrics,
-            audit: OnceLock::new(),
+            audit,
         }))
     }
 
-    /// From now on, ends that nobody hears are written down; all others are by those who do.
-    pub fn audited(&self, audit: Audit) {
-        // There is one audit log in the life of a ledger.
-        drop(self.0.audit.set(audit));
-    }
-
     pub(super) fn unheard(&self, operation: &Operation, outcome: &Outcome) {
-        let Some(audit) = self.0.audit.get() else { return };
+        let audit = &self.0.audit;
         if operation.session().is_none() {
             return;
         }
@@ -230,8 +249,53 @@ impl Ledger {
         }
     }
 
+    /// For how long nobody but `instance` has changed the machine, as far as we know: what it remembers
+    /// of that time is still true. `None` for ever.
+    pub(crate) fn unchanged_for(
+        &self,
+        operation: &Operation,
+        instance: &Instance,
+    ) -> Option<Duration> {
+        // An earlier broker process gave it to this instance, and we are told of no later one. But who
+        // changed the machine after it may be gone. A machine that is deleted twice is no harm, one
+        // that is left standing is.
+        let resumed = operation.hold.as_ref().is_some_and(|hold| {
+            let doubtful = hold.is_over && operation.request.verb == Verb::Delete;
+            hold.operation.is_none() && hold.instance == *instance && !doubtful
+        });
+        if resumed {
+            return None;
+        }
+        let served = self.0.served.get(&operation.request.machine_id());
+        let alone = served.filter(|served| served.instance == *instance);
+        Some(alone.map_or(Duration::ZERO, |served| served.since.elapsed()))
+    }
+
+    fn note_served(&self, operation: &Operation) {
+        let Some(session) = operation.session() else { return };
+        if operation.delivery() == Delivery::NotSent {
+            return;
+        }
+        let instance = &session.info().instance;
+        let first = || Served {
+            instance: instance.clone(),
+            since: operation.submitted,
+            until: Instant::now() + REMEMBERED_FOR,
+        };
+        let full = self.0.served.len() >= MOST_SERVED;
+        match self.0.served.entry(operation.request.machine_id()) {
+            Entry::Occupied(mut served) if served.get().instance == *instance => {
+                served.get_mut().until = Instant::now() + REMEMBERED_FOR;
+            }
+            Entry::Occupied(mut served) => drop(served.insert(first())),
+            Entry::Vacant(_) if full => {}
+            Entry::Vacant(free) => drop(free.insert(first())),
+        }
+    }
+
     /// Frees the machine, or leaves on it what a retry has to know.
     fn release(&self, operation: &Operation, outcome: &Outcome) {
+        self.note_served(operation);
         let Entry::Occupied(mut work) = self.0.machines.entry(operation.request.machine_id())
         else {
             return;
@@ -240,6 +304,10 @@ impl Ledger {
             return;
         }
         let left = match outcome {
+            // It was turned away, perhaps because the earlier one is still at it.
+            Outcome::Answered(answer) if !answer.code.is_ok() && !operation.was_begun() => {
+                operation.hold.clone().map(Work::MayRun)
+            }
             Outcome::Answered(_) => None,
             // Nothing new happened: what was true before still is.
             Outcome::Lost if operation.delivery() == Delivery::NotSent => {
@@ -254,6 +322,7 @@ impl Ledger {
                     is_over: false,
                     key: operation.request.key.clone(),
                     instance: info.instance.clone(),
+                    identity: info.identity.clone(),
                     resumes: info.resumes,
                     session: info.id,
                     since: Instant::now(),
@@ -314,25 +383,29 @@ impl Ledger {
     }
 
     /// Hears from a driver of an operation that an earlier stream gave it, perhaps one to an earlier
-    /// broker process. Unless it failed, its machine meets no other instance for a while.
-    pub fn resumed(&self, resumed: v1::Resumed, driver: &session::Info) {
+    /// broker process: then it is a `stranger` to us. Unless it failed, its machine meets no other
+    /// instance for a while.
+    pub fn resumed(&self, resumed: v1::Resumed, driver: &session::Info, stranger: bool) {
         let Some(verb) = Verb::from_wire(&resumed.verb).filter(|verb| verb.is_mutation()) else {
             return;
         };
         let class = resumed.class.unwrap_or_default();
         let serves =
             |key: &&DriverKey| *key.api_version == class.api_version && *key.kind == class.kind;
-        // A driver has no say about machines of kinds that are not its own.
-        let Some(key) = driver.keys.iter().find(serves) else { return };
+        // A driver has no say about machines of kinds and namespaces that are not its own. Whether the
+        // machine is of its provider shows when somebody asks for it.
+        let own = driver.territory.keys_in(&class.namespace).find(serves).cloned();
+        let Some(key) = own else { return };
         let machine = MachineId {
             api_version: class.api_version.into(),
             kind: class.kind.into(),
             namespace: class.namespace.into(),
             name: resumed.machine_name.into(),
         };
-        let held_by_driver =
-            |work: &Work| matches!(work, Work::MayRun(hold) if hold.instance == driver.instance);
         let result = resumed.result.map(|result| Code::from_wire(result.code));
+        let age = resumed.age.and_then(duration).unwrap_or_default();
+        let now = Instant::now();
+        let since = now.checked_sub(age).unwrap_or(now);
         let hold = || {
             Work::MayRun(Hold {
                 operation: None,
@@ -342,21 +415,32 @@ impl Ledger {
                 is_over: result.is_some(),
                 key: key.clone(),
                 instance: driver.instance.clone(),
+                identity: driver.identity.clone(),
                 resumes: driver.resumes,
                 session: driver.id,
-                since: Instant::now(),
-                until: Instant::now() + RESUMED_FOR,
+                since,
+                until: now + RESUMED_FOR,
             })
         };
         let failed = result.is_some_and(|code| !code.is_ok());
         if valid_name(&machine.name).is_err() || self.0.machines.len() >= MOST_RESUMED {
             return;
         }
+        let own = |held: &Hold| held.belongs_to(driver);
+        // What runs counts for more than what is over, and what is over for less than what came later.
+        let counts = |held: &Hold| held.is_over && (result.is_none() || held.since < since);
         match self.0.machines.entry(machine) {
-            Entry::Occupied(work) if !held_by_driver(work.get()) => {}
-            Entry::Occupied(work) if failed => drop(work.remove()),
-            Entry::Occupied(mut work) => drop(work.insert(hold())),
+            Entry::Occupied(mut work) => match work.get() {
+                Work::MayRun(held) if failed && own(held) => drop(work.remove()),
+                Work::MayRun(held) if !failed && (own(held) || counts(held)) => {
+                    work.insert(hold());
+                }
+                _ => {}
+            },
             Entry::Vacant(_) if failed => {}
+            // Its caller was told, or we waited for it as long as it could run, and others may have
+            // changed the machine since. Only of what an earlier broker process did we know nothing.
+            Entry::Vacant(_) if result.is_some() && !stranger => {}
             Entry::Vacant(free) => drop(free.insert(hold())),
         }
     }
@@ -400,6 +484,7 @@ impl Ledger {
     /// Drops what is too old to matter, so that machines that never come back cost nothing.
     pub fn forget_old(&self) {
         let now = Instant::now();
+        self.0.served.retain(|_, served| now < served.until);
         self.retain(|work| match work {
             Work::Running(_) => true,
             Work::MayRun(hold) => now < hold.until,

@@ -13,7 +13,10 @@ use super::{
     pace::{Pace, Series},
     shortened,
 };
-use crate::driver::{ClassId, Instance, OperationId, SessionId, Verb};
+use crate::{
+    driver::{ClassId, Instance, OperationId, SessionId, Verb},
+    session::SessionHandle,
+};
 
 /// How many finished operations operators can look back on.
 const RECENT: usize = 1_000;
@@ -84,7 +87,11 @@ impl Finished {
                 let message = shortened(answer.message.clone(), MAX_MESSAGE);
                 (answer.code.name(), message)
             }
-            Outcome::Lost => ("LOST", String::new()),
+            Outcome::Lost => {
+                let ended = operation.session().and_then(SessionHandle::ended);
+                let why = ended.map(|ended| format!("its session is over: {}", ended.why));
+                ("LOST", shortened(why.unwrap_or_default(), MAX_MESSAGE))
+            }
         };
         Self {
             id: operation.id,

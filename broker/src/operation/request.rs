@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use broker_proto::v1;
-use bytes::Bytes;
+use broker_secret::Sensitive;
 
 use super::Trace;
 use crate::{
@@ -23,7 +23,7 @@ pub struct Request {
     pub machine: Arc<str>,
     pub provider_id: String,
     pub last_known_state: String,
-    pub user_data: Option<Bytes>,
+    pub user_data: Option<Sensitive>,
     pub request_id: String,
     pub volume_specs: Vec<String>,
     /// How often it was tried, this time included.
@@ -85,7 +85,7 @@ impl Request {
             }),
             request_id: self.request_id.clone(),
             last_known_state: self.last_known_state.clone(),
-            user_data: self.user_data.clone(),
+            user_data: self.user_data.as_ref().map(Sensitive::to_wire),
             volume_specs: self.volume_specs.clone(),
             secret_revision: self.secret_revision,
             traceparent: self

@@ -1,6 +1,6 @@
 //! A session's hold on an operation.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use tokio::time::Instant;
 
@@ -37,6 +37,7 @@ impl session::Ticket for Ticket {
     }
 
     fn accepted(&self) {
+        self.operation().begun.store(true, Ordering::Release);
         self.operation().advance(Delivery::Accepted);
     }
 
@@ -48,7 +49,7 @@ impl session::Ticket for Ticket {
 
     fn refused(mut self) {
         if let Some(operation) = self.0.take() {
-            operation.delivery.store(Delivery::NotSent as u8, std::sync::atomic::Ordering::Release);
+            operation.delivery.store(Delivery::NotSent as u8, Ordering::Release);
             operation.settle(Outcome::Lost);
         }
     }

@@ -1,4 +1,9 @@
-//! The trace that a caller's request belongs to: the W3C trace context. Pure.
+//! The trace that a caller's request belongs to: the W3C trace context.
+
+use std::sync::Arc;
+
+use broker_otlp::Headers;
+use tracing::Span;
 
 /// What may be in `tracestate`; the standard promises no more than this to be passed on.
 const MAX_STATE: usize = 512;
@@ -23,6 +28,22 @@ impl Trace {
         };
         let state = state.filter(right).unwrap_or_default().to_owned();
         Some(Self { parent: parent.to_owned(), state })
+    }
+
+    /// The trace for those who work for `span`, which was just made for what `caller` asks: the span
+    /// itself is their parent if it is exported, and the caller otherwise.
+    pub fn through(span: &Span, caller: Option<Arc<Self>>) -> Option<Arc<Self>> {
+        // Nothing may be made of the caller's headers, for every operation, if nobody will see it.
+        if span.is_disabled() {
+            return caller;
+        }
+        let headers = caller.as_deref().map(|caller| Headers {
+            traceparent: caller.parent.clone(),
+            tracestate: caller.state.clone(),
+        });
+        let own = broker_otlp::join(span, &headers.unwrap_or_default());
+        let own = own.and_then(|own| Self::read(&own.traceparent, Some(&own.tracestate)));
+        own.map(Arc::new).or(caller)
     }
 
     pub fn parent(&self) -> &str {

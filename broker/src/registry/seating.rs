@@ -49,15 +49,27 @@ pub(super) struct Seat {
     pub(super) since: Instant,
 }
 
+/// What an operation needs of a driver.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    pub key: &'a DriverKey,
+    /// Of the class.
+    pub namespace: &'a str,
+    pub verb: Verb,
+    /// That is changed.
+    pub machine: Option<&'a MachineId>,
+}
+
 pub(super) fn choose(
     seats: &[Seat],
     policy: Policy,
-    verb: Verb,
-    machine: Option<&MachineId>,
+    wanted: Wanted<'_>,
 ) -> Result<SessionHandle, Missing> {
-    let able = || seats.iter().filter(|seat| seat.session.info().verbs.contains(&verb));
+    let may = |seat: &&Seat| seat.session.info().territory.contains(wanted.key, wanted.namespace);
+    let allowed = || seats.iter().filter(may);
+    let able = || allowed().filter(|seat| seat.session.info().verbs.contains(&wanted.verb));
     let ready = || able().filter(|seat| seat.session.health() == Health::Ready);
-    let chosen = match (policy, machine) {
+    let chosen = match (policy, wanted.machine) {
         (Policy::Standby | Policy::Exclusive, _) => {
             // A new version that fails from the start gives way to the one before it.
             ready().max_by_key(|seat| (!seat.session.fails_from_the_start(), seat.order))
@@ -69,7 +81,7 @@ pub(super) fn choose(
     };
     match chosen {
         Some(seat) => Ok(seat.session.clone()),
-        None if seats.is_empty() => Err(Missing::NoDriver),
+        None if allowed().next().is_none() => Err(Missing::NoDriver),
         None => Err(able().next().map_or(Missing::Unsupported, |seat| {
             Missing::NoneReady(match seat.session.health() {
                 // It recovered since we looked.

@@ -40,12 +40,14 @@ impl Settling {
 
     /// A driver says that it is back. If we never met it, it is we who are new, and others of the same
     /// keys may be on their way, with operations that nobody has told of yet.
-    pub(super) fn returned(&self, instance: &Instance, keys: &[DriverKey]) {
-        if self.is_new() && !self.met.contains(instance) {
+    pub(super) fn returned(&self, instance: &Instance, keys: &[DriverKey]) -> bool {
+        let stranger = self.is_new() && !self.met.contains(instance);
+        if stranger {
             for key in keys {
                 self.since.entry(key.clone()).or_insert_with(Instant::now);
             }
         }
+        stranger
     }
 
     pub(super) fn since(&self, key: &DriverKey) -> Option<Instant> {

@@ -3,12 +3,13 @@
 use std::{
     fmt,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, SystemTime},
 };
 
+use broker_secret::Sensitive;
 use tokio::{
     sync::{Notify, mpsc, oneshot},
     time::{Instant, timeout},
@@ -16,6 +17,7 @@ use tokio::{
 
 use super::{Call, End, Oddities, Record, Times, machine::Machine};
 use crate::{
+    auth::{Identity, Territory},
     catalog::SecretName,
     driver::{ConnectionId, DriverKey, Instance, SessionId, Verb},
     metrics::Metrics,
@@ -33,6 +35,10 @@ pub struct Info {
     pub token: Token,
     pub name: String,
     pub keys: Vec<DriverKey>,
+    /// Where it may serve each of them.
+    pub territory: Territory,
+    /// Who it proved to be.
+    pub identity: Identity,
     pub instance: Instance,
     pub version: String,
     /// 0: the protocol of 2018.
@@ -42,30 +48,30 @@ pub struct Info {
     /// Whether it answers a repeated request from memory after a reconnect.
     pub resumes: bool,
     pub connection: ConnectionId,
-    pub address: String,
+    pub address: Arc<str>,
     pub connected_at: SystemTime,
     /// How many sessions it took the place of.
     pub takeovers: AtomicU32,
 }
 
-/// 128 random bits that a driver got in its Welcome. Not printable.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Token(String);
+/// 128 random bits that a driver got in its Welcome. Not printable, and wiped when its session is gone.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(Sensitive);
 
 impl Token {
     pub fn random() -> Self {
-        Self(format!("{:032x}", rand::random::<u128>()))
+        Self(Sensitive::new(format!("{:032x}", rand::random::<u128>())))
     }
 
     /// For the Welcome frame alone.
     pub fn reveal(&self) -> &str {
-        &self.0
+        self.0.as_str().expect("made of a string")
     }
 }
 
 impl From<String> for Token {
     fn from(token: String) -> Self {
-        Self(token)
+        Self(Sensitive::new(token))
     }
 }
 
@@ -83,6 +89,13 @@ pub enum Health {
     Suspect(&'static str),
     /// Finishes what it has.
     Draining(&'static str),
+}
+
+/// How a session ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    pub at: SystemTime,
+    pub why: String,
 }
 
 /// Why a session did not take an operation. Nothing was sent.
@@ -134,6 +147,7 @@ struct Shared {
     drain_reason: Mutex<&'static str>,
     record: Mutex<Record>,
     oddities: Mutex<Oddities>,
+    ended: OnceLock<Ended>,
 }
 
 /// The first word that ends a session wins.
@@ -176,6 +190,7 @@ impl SessionHandle {
             drain_reason: Mutex::new(""),
             record: Mutex::default(),
             oddities: Mutex::new(Oddities::default()),
+            ended: OnceLock::new(),
         };
         (Self(Arc::new(shared)), received, Ends(ends))
     }
@@ -194,11 +209,13 @@ impl SessionHandle {
         let place = self.admit()?;
         let operation = ticket.operation();
         operation.assign(self.clone());
-        let call = Call {
-            verb: operation.request.verb,
-            params: operation.request.to_params(self.is_native()),
-            ticket: Admitted { ticket, place },
-        };
+        let mut params = operation.request.to_params(self.is_native());
+        if self.is_native() && operation.request.verb.is_mutation() {
+            let unchanged = operation.unchanged_for(&self.info().instance);
+            params.recall_within = unchanged.and_then(|unchanged| unchanged.try_into().ok());
+        }
+        let call =
+            Call { verb: operation.request.verb, params, ticket: Admitted { ticket, place } };
         // There is a place for each admitted operation, so only a finished session refuses here.
         self.0.commands.try_send(Command::Submit(call)).map_err(|_| Refused::Gone)
     }
@@ -266,13 +283,17 @@ impl SessionHandle {
         if shared.draining.load(Ordering::Acquire) {
             return Health::Draining(*shared.drain_reason.lock().expect("no panic while locked"));
         }
-        if self.is_native() && self.last_heard() >= shared.times.suspect_after {
+        if self.is_silent() {
             return Health::Suspect("has not been heard of for too long");
         }
         if self.micros(Instant::now()) >= shared.accept_due.load(Ordering::Acquire) {
             return Health::Suspect("does not accept what it is sent");
         }
         Health::Ready
+    }
+
+    pub fn is_silent(&self) -> bool {
+        self.is_native() && self.last_heard() >= self.0.times.suspect_after
     }
 
     pub fn last_heard(&self) -> Duration {
@@ -314,6 +335,16 @@ impl SessionHandle {
 
     pub fn fails_from_the_start(&self) -> bool {
         self.0.record.lock().expect("no panic while locked").fails_from_the_start()
+    }
+
+    /// Since when and why it is over, if it is.
+    pub fn ended(&self) -> Option<&Ended> {
+        self.0.ended.get()
+    }
+
+    /// It is over, or about to be: the first word counts.
+    pub fn note_end(&self, why: &str) {
+        self.0.ended.get_or_init(|| Ended { at: SystemTime::now(), why: why.to_owned() });
     }
 
     pub(super) fn note_draining(&self, reason: &'static str) {

@@ -14,6 +14,7 @@ use crate::{
 pub const PROTOCOL: u32 = 1;
 
 const MAX_KINDS: usize = 64;
+const MAX_VERBS: usize = 64;
 const MAX_NAME: usize = 253;
 const MAX_CAPACITY: u32 = 100_000;
 
@@ -52,7 +53,8 @@ impl Rejection {
     }
 
     pub fn is_retryable(&self) -> bool {
-        matches!(self.reason, Reason::Duplicate | Reason::Draining | Reason::Busy)
+        // A policy is mended while the driver waits, with all that it remembers.
+        matches!(self.reason, Reason::Duplicate | Reason::Draining | Reason::Busy | Reason::Denied)
     }
 }
 
@@ -66,6 +68,10 @@ pub fn read(frame: DriverSide, peer: &str) -> Result<Hello, Rejection> {
     };
     if registration.name.len() > MAX_NAME {
         return Err(invalid(format!("the driver's name is longer than {MAX_NAME} bytes")));
+    }
+    // People read it in logs and tables, line by line.
+    if registration.name.chars().any(char::is_control) {
+        return Err(invalid("the driver's name is not printable".to_owned()));
     }
     match registration.hello {
         Some(_) => native(registration),
@@ -114,6 +120,10 @@ fn native(registration: v1::Registration) -> Result<Hello, Rejection> {
     if keys.len() > MAX_KINDS {
         return Err(invalid(format!("the driver names more than {MAX_KINDS} kinds")));
     }
+    // A later driver may know more than we do, but not that many.
+    if hello.verbs.len() > MAX_VERBS {
+        return Err(invalid(format!("the driver names more than {MAX_VERBS} verbs")));
+    }
     let mut verbs: Vec<Verb> =
         hello.verbs.iter().filter_map(|verb| Verb::from_wire(verb)).collect();
     if hello.verbs.is_empty() {
@@ -128,6 +138,9 @@ fn native(registration: v1::Registration) -> Result<Hello, Rejection> {
     }
     if hello.driver_version.len() > MAX_NAME {
         return Err(invalid(format!("the driver's version is longer than {MAX_NAME} bytes")));
+    }
+    if hello.driver_version.chars().any(char::is_control) {
+        return Err(invalid("the driver's version is not printable".to_owned()));
     }
     let capacity = hello.capacity.clamp(1, MAX_CAPACITY) as usize;
     Ok(Hello {
@@ -244,6 +257,30 @@ mod tests {
         assert_eq!(rejected(v1::Hello { kinds: vec![kind("a/b")], ..hello() }), Reason::Invalid);
         let many = (0..65).map(|n| kind(&format!("K{n}"))).collect();
         assert_eq!(rejected(v1::Hello { kinds: many, ..hello() }), Reason::Invalid);
+    }
+
+    #[test]
+    fn what_is_too_long_or_too_many_is_invalid() {
+        let long = "x".repeat(MAX_NAME + 1);
+        let of_provider = v1::Kind { provider: long.clone(), ..kind("K") };
+        for hello in [
+            v1::Hello { instance_id: long.clone(), ..hello() },
+            v1::Hello { boot_id: long.clone(), ..hello() },
+            v1::Hello { driver_version: long.clone(), ..hello() },
+            v1::Hello { kinds: vec![kind(&long)], ..hello() },
+            v1::Hello { kinds: vec![of_provider], ..hello() },
+            v1::Hello { verbs: vec!["list".to_owned(); MAX_VERBS + 1], ..hello() },
+        ] {
+            assert_eq!(rejected(hello), Reason::Invalid);
+        }
+        let frame = registration(v1::Registration {
+            name: long,
+            hello: Some(hello()),
+            ..Default::default()
+        });
+        let rejection = read(frame, "peer").unwrap_err();
+        assert_eq!(rejection.reason, Reason::Invalid);
+        assert!(rejection.message.len() < 300, "{rejection}");
     }
 
     #[test]

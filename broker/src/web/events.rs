@@ -9,6 +9,7 @@ use std::{
 };
 
 use axum::{
+    Extension,
     extract::State,
     http::StatusCode,
     response::{
@@ -16,7 +17,7 @@ use axum::{
         sse::{Event, Sse},
     },
 };
-use futures::stream;
+use futures::{StreamExt as _, stream};
 use serde::Serialize;
 use tokio::{
     sync::Semaphore,
@@ -25,6 +26,7 @@ use tokio::{
 
 use super::{
     Web,
+    entrance::Visitor,
     facts::{Driver, Operation, Series, Status},
 };
 use crate::{
@@ -87,18 +89,28 @@ impl Board {
     }
 }
 
-pub(super) async fn stream(State(web): State<Web>) -> Response {
+pub(super) async fn stream(
+    State(web): State<Web>,
+    Extension(visitor): Extension<Visitor>,
+) -> Response {
     let Ok(page) = Arc::clone(&web.board.pages).try_acquire_owned() else {
         return (StatusCode::SERVICE_UNAVAILABLE, "too many pages are open\n").into_response();
     };
+    let revoked = web.entrance.clone().revoked(visitor.clone());
     let mut ticks = interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let events = stream::unfold((web, ticks, page), |(web, mut ticks, page)| async move {
-        web.stopped.run_until_cancelled(ticks.tick()).await?;
-        let event = Event::default().retry(RETRY).data(web.board.text(&web.rooms));
-        Some((Ok::<_, Infallible>(event), (web, ticks, page)))
+    let events = stream::unfold((web, ticks, page), move |(web, mut ticks, page)| {
+        let visitor = visitor.clone();
+        async move {
+            web.stopped.run_until_cancelled(ticks.tick()).await?;
+            if !web.entrance.is_logged_in(&visitor) {
+                return None;
+            }
+            let event = Event::default().retry(RETRY).data(web.board.text(&web.rooms));
+            Some((Ok::<_, Infallible>(event), (web, ticks, page)))
+        }
     });
-    Sse::new(events).into_response()
+    Sse::new(events.take_until(revoked)).into_response()
 }
 
 fn snapshot(rooms: &Rooms) -> Snapshot {

@@ -22,6 +22,7 @@ pub(super) struct Driver {
     protocol: u32,
     address: String,
     connected_at: Option<String>,
+    gone_at: Option<String>,
     last_heard: Option<f64>,
     round_trip: Option<f64>,
     oldest_pending: Option<f64>,
@@ -124,6 +125,7 @@ impl From<v1::Driver> for Driver {
             DriverState::Ready => "ready",
             DriverState::Suspect => "suspect",
             DriverState::Draining => "draining",
+            DriverState::Gone => "gone",
             DriverState::Unspecified => "unknown",
         };
         let kind = |kind: v1::Kind| Kind {
@@ -143,6 +145,7 @@ impl From<v1::Driver> for Driver {
             protocol: driver.protocol,
             address: driver.address,
             connected_at: driver.connected_at.and_then(time),
+            gone_at: driver.gone_at.and_then(time),
             last_heard: driver.last_heard.and_then(seconds),
             round_trip: driver.round_trip.and_then(seconds),
             oldest_pending: driver.oldest_pending.and_then(seconds),

@@ -1,7 +1,8 @@
-// The operators' page: shows what /api/events tells every second. It never changes anything.
+// The operators' page: shows what /api/events tells every second. What it can do is in steer.js.
 
 import { pace } from './charts.js';
 import { badge, element, fill, moment, reconcile, say, span, table } from './dom.js';
+import { offer, who } from './steer.js';
 
 /** Nothing heard for so long means that the connection is lost, whatever the browser thinks. */
 const SILENCE = 5000;
@@ -25,7 +26,7 @@ function connect() {
     at('health').className = 'badge failed';
     say(at('health'), 'Not connected');
     say(at('lost'), 'Connection lost, trying again… What you see is as it was.');
-    setTimeout(connect, RETRY);
+    setTimeout(() => who().then(connect), RETRY);
   };
   const wait = () => {
     clearTimeout(watchdog);
@@ -197,35 +198,55 @@ const HISTORY_COLUMNS = [
 
 // ---- a driver's page ----
 
-const chosen = () => location.hash.match(/^#driver\/([0-9a-f]{1,32})$/)?.[1];
+/** The driver in the address: a session, the beginning of one, or an instance. */
+function chosen() {
+  try {
+    return decodeURIComponent(location.hash.match(/^#driver\/(.+)$/)?.[1] ?? '');
+  } catch {
+    return ''; // Not an address that the page made.
+  }
+}
 
 async function driverPage() {
-  const session = chosen();
-  at('overview').hidden = Boolean(session);
-  at('driver').hidden = !session;
-  if (!session) return;
+  const name = chosen();
+  at('overview').hidden = Boolean(name);
+  at('driver').hidden = !name;
+  if (!name) return offer();
   let details;
   try {
-    const answer = await fetch(`/api/drivers/${session}`, { signal: AbortSignal.timeout(SILENCE) });
-    details = answer.ok ? await answer.json() : { driver: null, history: [], operations: [] };
+    const answer = await fetch(`/api/drivers/${encodeURIComponent(name)}`,
+      { signal: AbortSignal.timeout(SILENCE) });
+    if (answer.status === 401 || answer.status === 403) return; // It ends for the whole page.
+    details = answer.ok ? await answer.json()
+      : { driver: null, why: UNKNOWN[answer.status] ?? UNKNOWN[404], history: [], operations: [] };
   } catch {
     return; // The banner says why.
   }
-  if (session !== chosen()) return;
+  if (name !== chosen()) return;
   const { driver, history, operations } = details;
-  at('driver').dataset.session = session;
+  const gone = driver?.state === 'gone';
+  offer(driver);
+  at('driver').dataset.session = driver?.session ?? name;
   at('driver-facts').hidden = !driver;
-  at('driver-note').hidden = Boolean(driver);
-  say(at('driver-note'), history.length ? 'This session is over.' : 'No such session is known to this broker: it may be of before its start.');
+  at('driver-note').hidden = Boolean(driver) && !gone;
+  say(at('driver-note'), gone ? `Gone since ${moment(driver.goneAt)}: ${driver.stateReason}.` : details.why ?? '');
   fill(at('driver-title'), driver ? [`${driver.instance} `, badge(driver.state, driver.state)]
-    : [`Session ${session} `, badge('', 'gone')]);
+    : [`${name} `, badge('', 'unknown')]);
   if (driver) facts(driver);
   table(at('driver-operations'), 'Operations of this driver', ITS_COLUMNS, operations, (o) => o.id,
     { empty: 'None lately.', rowClass: (o) => (o.stuck ? 'stuck' : '') });
+  say(at('driver-operations-more'), more(details.moreOperations));
   table(at('driver-history'), 'History of this driver', HISTORY_COLUMNS,
     history.map((e, i) => ({ ...e, i: history.length - i })), (e) => `${e.at} ${e.what} ${e.i}`,
     { empty: 'Nothing is remembered.' });
+  say(at('driver-history-more'), more(details.moreHistory));
 }
+
+const UNKNOWN = {
+  404: 'No such driver is known to this broker: it may be of before its start.',
+  409: 'Several drivers begin so: say more of the session.',
+};
+const more = (count) => (count ? `and ${count} more` : '');
 
 function facts(d) {
   const facts = [
@@ -235,6 +256,7 @@ function facts(d) {
     ['Address', d.address],
     ['Kinds', d.kinds.map((k) => `${k.kind}\n${k.apiVersion}${k.provider ? `, provider ${k.provider}` : ''}`).join('\n')],
     ['Verbs', d.verbs.join(', ')], ['Connected', moment(d.connectedAt)],
+    ...(d.goneAt ? [['Gone', moment(d.goneAt)]] : []),
     ['Last heard', `${span(d.lastHeard)} ago`], ['Round trip', span(d.roundTrip)],
     ['In flight', `${d.inFlight} of ${d.capacity}`], ['Queued', String(d.queued)],
     ['Oldest pending', span(d.oldestPending)],
@@ -256,5 +278,7 @@ addEventListener('hashchange', () => {
   if (snapshot) driverPage();
   at('main').focus({ preventScroll: true });
   scrollTo(0, 0);
+  who();
 });
+who();
 connect();

@@ -27,6 +27,10 @@ pub(super) async fn dom() -> impl IntoResponse {
     asset("text/javascript; charset=utf-8", include_str!("dom.js"))
 }
 
+pub(super) async fn steer() -> impl IntoResponse {
+    asset("text/javascript; charset=utf-8", include_str!("steer.js"))
+}
+
 pub(super) async fn icon() -> impl IntoResponse {
     asset("image/svg+xml", include_str!("icon.svg"))
 }

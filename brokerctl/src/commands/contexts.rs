@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::{
     Exit, Failure,
-    args::Address,
+    args::{Address, Credentials},
     contexts::{Context, Contexts as Known, File},
     output::{Look, Output, View},
     table::{self, Column},
@@ -15,7 +15,7 @@ use crate::{
 
 const HELP: &str = "\
 Examples:
-  brokerctl contexts set prod --address broker.example:5000 --token-file ~/.broker-token
+  brokerctl contexts set prod --address broker.example:5000 --ca ca.crt --cert me.crt --key me.key
   brokerctl contexts use prod
   brokerctl --context dev drivers
 
@@ -23,8 +23,9 @@ They are kept in ~/.config/brokerctl/contexts.yaml, or where BROKERCTL_CONFIG sa
   current: dev
   contexts:
     dev: {address: 127.0.0.1:5000}
-    prod: {address: broker.example:5000, tokenFile: /home/me/.broker-token}
-In place of tokenFile there may be a token. Neither goes to an address that --broker names.";
+    prod: {address: broker.example:5000, ca: ca.crt, cert: me.crt, key: me.key}
+    test: {address: test.example:5000, ca: ca.crt, serverName: broker, tokenFile: token}
+In place of tokenFile there may be a token. None of them goes to an address that --broker names.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
@@ -39,7 +40,8 @@ enum Command {
     List,
     /// Make a context the current one
     Use(Name),
-    /// Make a context, or replace one as a whole. The first one becomes the current one
+    /// Make a context, or replace one as a whole, with --ca, --cert, --key, --server-name and
+    /// --token-file as they are given. The first one becomes the current one
     Set(Set),
     /// Forget a context
     Delete(Name),
@@ -57,22 +59,23 @@ struct Set {
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     name: String,
 
-    /// Where its broker listens, as HOST[:PORT]
+    /// Where its broker listens, as HOST[:PORT] or with https://
     #[arg(long, value_name = "ADDR")]
     address: Address,
-
-    /// A file with the token that the broker knows us by; it is read anew for every command
-    #[arg(long, value_name = "FILE")]
-    token_file: Option<PathBuf>,
 }
 
 impl Contexts {
-    pub(crate) fn run(self, file: File, output: &mut Output<'_, '_>) -> Result<(), Failure> {
+    pub(crate) fn run(
+        self,
+        file: File,
+        given: Credentials,
+        output: &mut Output<'_, '_>,
+    ) -> Result<(), Failure> {
         let known = file.load()?;
         match self.command {
             None | Some(Command::List) => list(&file, &known, output),
             Some(Command::Use(Name { name })) => choose(&file, known, name, output),
-            Some(Command::Set(context)) => set(&file, known, context, output),
+            Some(Command::Set(context)) => set(&file, known, context, given, output),
             Some(Command::Delete(Name { name })) => delete(&file, known, &name, output),
         }
     }
@@ -103,14 +106,25 @@ fn choose(
 fn set(
     file: &File,
     mut known: Known,
-    Set { name, address, token_file }: Set,
+    Set { name, address }: Set,
+    given: Credentials,
     output: &mut Output<'_, '_>,
 ) -> Result<(), Failure> {
     // Good from any folder, later.
-    let token_file = token_file.map(path::absolute).transpose().map_err(|error| {
-        Failure::new(Exit::Usage, format!("the file of the token has no good name: {error}"))
-    })?;
-    let context = Context { address: address.to_string(), token: None, token_file };
+    let absolute = |file: Option<PathBuf>| {
+        file.map(path::absolute)
+            .transpose()
+            .map_err(|error| Failure::new(Exit::Usage, format!("a file has no good name: {error}")))
+    };
+    let context = Context {
+        address: address.to_string(),
+        token: None,
+        token_file: absolute(given.token_file)?,
+        ca: absolute(given.ca)?,
+        cert: absolute(given.cert)?,
+        key: absolute(given.key)?,
+        server_name: given.server_name,
+    };
     let done =
         if known.contexts.insert(name.clone(), context).is_some() { "replaced" } else { "made" };
     let first = known.current.is_none();
@@ -174,14 +188,21 @@ impl ContextList {
             name: name.clone(),
             current: known.current.as_ref() == Some(name),
             address: context.address.clone(),
-            credentials: match (&context.token, &context.token_file) {
-                (Some(_), _) => "token".to_owned(),
-                (None, Some(file)) => format!("token in {}", file.display()),
-                (None, None) => String::new(),
-            },
+            credentials: credentials(context),
         };
         Self { contexts: known.contexts.iter().map(view).collect() }
     }
+}
+
+/// What we show there, in words.
+fn credentials(context: &Context) -> String {
+    let token = match (&context.token, &context.token_file) {
+        (Some(_), _) => Some("token".to_owned()),
+        (None, Some(file)) => Some(format!("token in {}", file.display())),
+        (None, None) => None,
+    };
+    let cert = context.cert.as_ref().map(|file| format!("certificate in {}", file.display()));
+    cert.into_iter().chain(token).collect::<Vec<_>>().join(", ")
 }
 
 impl View for ContextList {

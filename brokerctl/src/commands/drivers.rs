@@ -13,7 +13,7 @@ use tonic::{Code, Status};
 
 use super::Session;
 use crate::{
-    Failure,
+    Exit, Failure,
     watch::{self, Event, Fate, Journal},
 };
 pub(super) use view::{DriverList, DriverView};
@@ -22,7 +22,8 @@ const HELP: &str = "\
 Examples:
   brokerctl drivers --state suspect -o wide
   brokerctl drivers -w
-  brokerctl drivers describe sim-0
+  brokerctl drivers describe sim-0 --history 50
+  brokerctl drivers --state gone
   brokerctl drivers ping 5f1c -c 3
   brokerctl drivers drain sim-0 --reason 'node upgrade' --wait
   brokerctl drivers evict sim-0 --reason 'hangs in create'
@@ -42,7 +43,7 @@ pub(crate) struct Drivers {
 enum Command {
     /// List the drivers that are connected now
     List(List),
-    /// Show all that is known of a driver, and what happened to it lately
+    /// Show all that is known of a driver, also of one that has gone, and what happened to it
     Describe(describe::Describe),
     /// Find out whether a driver's loop turns, and how fast
     Ping(ping::Ping),
@@ -72,6 +73,8 @@ enum State {
     Ready,
     Suspect,
     Draining,
+    /// Not connected any more: the last session of each, as long as the broker remembers it
+    Gone,
 }
 
 /// Names one driver.
@@ -98,6 +101,11 @@ impl Drivers {
 impl List {
     async fn run(self, session: &mut Session<'_, '_>) -> Result<(), Failure> {
         let Session { broker, output } = session;
+        if self.watch && matches!(self.state, Some(State::Gone)) {
+            let message = "those that are gone do not change";
+            return Err(Failure::new(Exit::Usage, message)
+                .advise("leave --watch out, or --state: a watch tells of each that goes"));
+        }
         if self.watch {
             return self.follow(session).await;
         }
@@ -155,6 +163,7 @@ impl State {
             Self::Ready => "Ready",
             Self::Suspect => "Suspect",
             Self::Draining => "Draining",
+            Self::Gone => "Gone",
         }
     }
 }
@@ -165,6 +174,7 @@ impl From<State> for DriverState {
             State::Ready => Self::Ready,
             State::Suspect => Self::Suspect,
             State::Draining => Self::Draining,
+            State::Gone => Self::Gone,
         }
     }
 }
@@ -172,7 +182,8 @@ impl From<State> for DriverState {
 /// Where a name means no driver or several, says how to find a better one.
 fn advise(failure: Failure, status: &Status) -> Failure {
     match status.code() {
-        Code::NotFound => failure.advise("`brokerctl drivers` shows who is connected"),
+        Code::NotFound => failure
+            .advise("`brokerctl drivers` shows who is connected, with --state gone who was lately"),
         Code::FailedPrecondition | Code::InvalidArgument => failure
             .advise("name one driver by more of its session id: `brokerctl drivers` shows them"),
         _ => failure,

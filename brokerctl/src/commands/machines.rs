@@ -11,6 +11,7 @@ use std::{
 };
 
 use broker_proto::v1::{ClassRef, ListMachinesRequest, MachineRequest};
+use broker_secret::Sensitive;
 use clap::builder::NonEmptyStringValueParser;
 use tokio::signal;
 
@@ -191,7 +192,7 @@ impl Create {
         let Self { machine, retry, user_data } = self;
         let user_data = user_data.as_deref().map(read).transpose()?;
         let request = MachineRequest {
-            user_data: user_data.map(Into::into),
+            user_data: user_data.as_ref().map(Sensitive::to_wire),
             request_id: retry.request_id,
             ..machine.request()
         };
@@ -272,14 +273,14 @@ async fn change<T>(
     answer
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+fn read(path: &Path) -> Result<Sensitive, Failure> {
     let content = if path == Path::new("-") {
         let mut content = Vec::new();
         io::stdin().read_to_end(&mut content).map(|_| content)
     } else {
         fs::read(path)
     };
-    content.map_err(|error| {
+    content.map(Sensitive::new).map_err(|error| {
         let message = format!("cannot read the user data from {}: {error}", path.display());
         Failure::new(Exit::Usage, message)
     })

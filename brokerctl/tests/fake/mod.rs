@@ -18,7 +18,8 @@ use broker_proto::v1::{
     ListClassesRequest, ListClassesResponse, ListDriversRequest, ListDriversResponse,
     ListMachinesRequest, ListMachinesResponse, ListOperationsRequest, ListOperationsResponse,
     MachineRequest, MachineResponse, OperationEvent, PingDriverRequest, PingDriverResponse,
-    SubmitRequest, SubmitResponse, WatchDriversRequest, WatchOperationsRequest,
+    SetLogFilterRequest, SubmitRequest, SubmitResponse, WatchDriversRequest,
+    WatchOperationsRequest,
     machines_server::{Machines, MachinesServer},
     registry_server::RegistryServer,
 };
@@ -73,6 +74,7 @@ pub(crate) enum Asked {
     Ping(PingDriverRequest),
     Drain(DrainDriverRequest),
     Evict(EvictDriverRequest),
+    Log(SetLogFilterRequest),
     Classes(ListClassesRequest),
     BrokerStatus(GetBrokerStatusRequest),
 }

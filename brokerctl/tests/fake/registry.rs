@@ -4,8 +4,8 @@ use broker_proto::v1::{
     BrokerStatus, DrainDriverRequest, Driver, DriverDetails, DriverEvent, EvictDriverRequest,
     GetBrokerStatusRequest, GetDriverRequest, ListClassesRequest, ListClassesResponse,
     ListDriversRequest, ListDriversResponse, ListOperationsRequest, ListOperationsResponse,
-    OperationEvent, PingDriverRequest, PingDriverResponse, WatchDriversRequest,
-    WatchOperationsRequest, registry_server::Registry,
+    LogFilter, OperationEvent, PingDriverRequest, PingDriverResponse, SetLogFilterRequest,
+    WatchDriversRequest, WatchOperationsRequest, registry_server::Registry,
 };
 use tonic::{Request, Response, Status, codegen::BoxStream};
 
@@ -80,6 +80,19 @@ impl Registry for Script {
     ) -> Result<Response<ListClassesResponse>, Status> {
         self.note(request, Asked::Classes);
         Ok(Response::new(self.classes.lock().unwrap().clone()))
+    }
+
+    /// It did log "info".
+    async fn set_log_filter(
+        &self,
+        request: Request<SetLogFilterRequest>,
+    ) -> Result<Response<LogFilter>, Status> {
+        let SetLogFilterRequest { filter, lasts } = request.get_ref().clone();
+        self.note(request, Asked::Log);
+        let info = || "info".to_owned();
+        let reverts_to = if lasts.is_some() { info() } else { String::new() };
+        let filter = if filter.is_empty() { info() } else { filter };
+        Ok(Response::new(LogFilter { filter, previous: info(), reverts_in: lasts, reverts_to }))
     }
 
     type WatchDriversStream = BoxStream<DriverEvent>;

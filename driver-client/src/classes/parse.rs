@@ -1,10 +1,11 @@
 //! Classes and secrets out of the broker's JSON.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, mem::take};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use broker_proto::v1 as wire;
 use serde::Deserialize;
+use zeroize::Zeroizing;
 
 use super::{Class, LookupError};
 use crate::secret::{Secret, Sensitive};
@@ -22,9 +23,9 @@ pub(super) fn class(reply: &wire::MachineClass) -> Result<Class, LookupError> {
 #[serde(rename_all = "camelCase")]
 struct Object {
     #[serde(default)]
-    data: BTreeMap<String, String>,
+    data: BTreeMap<String, Zeroizing<String>>,
     #[serde(default)]
-    string_data: BTreeMap<String, String>,
+    string_data: BTreeMap<String, Zeroizing<String>>,
 }
 
 pub(super) fn secret(reply: &wire::Secret) -> Result<Secret, LookupError> {
@@ -38,7 +39,10 @@ pub(super) fn secret(reply: &wire::Secret) -> Result<Secret, LookupError> {
         Ok(bytes) => Ok((key, Sensitive::new(bytes))),
         Err(_) => Err(LookupError::Malformed(format!("the secret's {key} is not base64"))),
     });
-    let plain = object.string_data.into_iter().map(|(key, text)| Ok((key, Sensitive::new(text))));
+    let plain = object
+        .string_data
+        .into_iter()
+        .map(|(key, mut text)| Ok((key, Sensitive::new(take(&mut *text)))));
     decoded.chain(plain).collect()
 }
 
@@ -52,7 +56,7 @@ mod tests {
     use super::*;
 
     fn read_secret(data: &str) -> Result<Secret, LookupError> {
-        secret(&wire::Secret { data: data.to_owned(), ..Default::default() })
+        secret(&wire::Secret { data: data.to_owned(), error: String::new(), revision: 0 })
     }
 
     #[test]

@@ -1,14 +1,15 @@
 //! The first frames of a session: our registration, the broker's Welcome or Reject.
 
-use std::{fmt, time::Duration};
+use std::{error::Error, fmt, time::Duration};
 
 use broker_proto::v1::{self as wire, broker_side::Control, driver_side::Response};
 use tokio::{sync::mpsc, time::timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
+use tonic_types::StatusExt as _;
 
 use super::Shared;
-use crate::dial::Client;
+use crate::{config::Token, dial::Client};
 
 /// A session that the broker welcomed.
 pub(super) struct Opened {
@@ -16,7 +17,7 @@ pub(super) struct Opened {
     pub(super) outbound: mpsc::Sender<wire::DriverSide>,
     pub(super) inbound: Streaming<wire::BrokerSide>,
     pub(super) session_id: String,
-    pub(super) session_token: String,
+    pub(super) session_token: Token,
     pub(super) replica_id: String,
     pub(super) dead_after: Duration,
 }
@@ -24,6 +25,8 @@ pub(super) struct Opened {
 /// Why there is no session.
 #[derive(Debug)]
 pub(super) enum Failure {
+    /// There is none to show.
+    Token(String),
     Dial(tonic::transport::Error),
     Status(Status),
     Rejected(Rejection),
@@ -54,12 +57,13 @@ const OUTBOUND_FRAMES: usize = 16;
 /// Dials and says hello. `returning`: not for the first time.
 pub(super) async fn open(shared: &Shared, url: &str, returning: bool) -> Result<Opened, Failure> {
     let open = async {
-        let channel = shared.dial.dial(url).await.map_err(Failure::Dial)?;
+        let bearer = shared.credentials.bearer().await.map_err(Failure::Token)?;
+        let channel = shared.dial.dial(url, &shared.tls).await.map_err(Failure::Dial)?;
         let mut registration = shared.registration.clone();
         if let Some(hello) = &mut registration.hello {
             hello.returning = returning;
         }
-        welcome(registration, shared.bearer.client(channel)).await
+        welcome(registration, bearer.client(channel)).await
     };
     let late = || Err(Failure::NoWelcome("no welcome in time"));
     timeout(WELCOME_WITHIN, open).await.unwrap_or_else(|_| late())
@@ -88,7 +92,7 @@ async fn welcome(registration: wire::Registration, mut client: Client) -> Result
                     outbound,
                     inbound,
                     session_id: welcome.session_id,
-                    session_token: welcome.session_token,
+                    session_token: Token::new(welcome.session_token),
                     replica_id: welcome.replica_id,
                     dead_after: dead_after.unwrap_or(DEAD_AFTER).clamp(SHORTEST, LONGEST),
                 });
@@ -105,7 +109,12 @@ impl Failure {
     pub(super) fn retry_after(&self) -> Option<Duration> {
         match self {
             Failure::Rejected(rejection) => rejection.retry_after,
-            Failure::Dial(_) | Failure::Status(_) | Failure::NoWelcome(_) => None,
+            // Too many streams are open, for instance: then there is none to be rejected on.
+            Failure::Status(status) => status
+                .get_details_retry_info()
+                .and_then(|info| info.retry_delay)
+                .map(|after| after.min(LONGEST_RETRY_AFTER)),
+            Failure::Token(_) | Failure::Dial(_) | Failure::NoWelcome(_) => None,
         }
     }
 }
@@ -113,19 +122,26 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Dial(error) => {
-                // tonic's own message is "transport error"; the reason is further down.
-                let mut cause: &dyn std::error::Error = error;
-                while let Some(source) = cause.source() {
-                    cause = source;
-                }
-                write!(f, "cannot connect: {cause}")
-            }
-            Failure::Status(status) => write!(f, "{:?}: {}", status.code(), status.message()),
+            Failure::Token(why) => f.write_str(why),
+            // tonic's own message is "transport error"; the reason is further down.
+            Failure::Dial(error) => write!(f, "cannot connect: {}", innermost(error)),
+            Failure::Status(status) => match status.source() {
+                // Not the broker's words, but what became of the connection.
+                Some(error) => write!(f, "cannot connect: {}", innermost(error)),
+                None => write!(f, "{:?}: {}", status.code(), status.message()),
+            },
             Failure::Rejected(rejection) => rejection.fmt(f),
             Failure::NoWelcome(what) => f.write_str(what),
         }
     }
+}
+
+fn innermost(error: &dyn Error) -> &dyn Error {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause
 }
 
 impl From<wire::Reject> for Rejection {

@@ -59,7 +59,7 @@ impl Outbox {
 
     /// An operation of an earlier session that still runs.
     pub(super) fn still_runs(&mut self, request: &Request) {
-        self.control.push_back(frame(0, "resumed", Response::Resumed(resumed(request, None))));
+        self.control.push_back(frame(0, "resumed", Response::Resumed(resumed(request))));
     }
 
     /// An answer without an execution, a refusal or a remembered one: if it is lost, so be it.
@@ -85,7 +85,11 @@ impl Outbox {
         let frame = match (answer.operation, &answer.report) {
             (Some(id), _) => frame(id, &answer.verb, Response::Result(result)),
             (None, Some(report)) => {
-                let resumed = resumed(&report.request, Some(result));
+                let resumed = wire::Resumed {
+                    result: Some(result),
+                    age: report.ended.elapsed().try_into().ok(),
+                    ..resumed(&report.request)
+                };
                 frame(0, "resumed", Response::Resumed(resumed))
             }
             (None, None) => return None,
@@ -109,12 +113,12 @@ pub(super) fn frame(id: i32, kind: &str, response: Response) -> wire::DriverSide
     wire::DriverSide { operation_id: id, operation_type: kind.to_owned(), response: Some(response) }
 }
 
-fn resumed(request: &Request, result: Option<wire::OperationResult>) -> wire::Resumed {
+fn resumed(request: &Request) -> wire::Resumed {
     wire::Resumed {
         verb: request.verb.as_str().to_owned(),
         class: Some(request.class.to_wire()),
         machine_name: request.machine.clone(),
         request_id: request.request_id.clone(),
-        result,
+        ..Default::default()
     }
 }

@@ -140,16 +140,23 @@ impl<'a> Session<'a> {
         // From here on the executor keeps answers for the next session itself.
         self.events.close();
         let mut lost = Vec::new();
-        if !matches!(end, End::Left { clean: true, .. }) {
-            lost.extend(self.sent.drain(..).map(|(_, report)| report));
-        }
+        let sent = self.sent.drain(..).map(|(_, report)| report);
+        let told = match end {
+            End::Left { why: Why::Stopping, clean: true } => Vec::new(),
+            // A broker that asked us to leave has read all, and forgets it when it stops.
+            End::Left { why: Why::Drained, clean: true } => sent.collect(),
+            _ => {
+                lost.extend(sent);
+                Vec::new()
+            }
+        };
         lost.extend(std::mem::take(&mut self.outbox).into_unsent());
         while let Ok(event) = self.events.try_recv() {
             if let Event::Ended { report, .. } = event {
                 lost.push(report);
             }
         }
-        self.shared.executor.leave(self.address, self.id, lost);
+        self.shared.executor.leave(self.address, self.id, lost, told);
         end
     }
 

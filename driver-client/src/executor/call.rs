@@ -5,6 +5,7 @@ use std::{any::Any, panic::AssertUnwindSafe};
 use futures::FutureExt as _;
 use tracing::Instrument as _;
 
+use super::trace;
 use crate::{
     Driver,
     answer::{Outcome, Payload},
@@ -20,20 +21,24 @@ pub(super) async fn call(driver: &dyn Driver, operation: &Operation) -> Outcome 
     // to expect that a method may end early anyway.
     let span = tracing::debug_span!(
         "operation",
+        otel.kind = tracing::field::Empty,
         verb = %operation.verb(),
         class = %operation.class_ref(),
         machine = operation.machine_name(),
         traceparent = operation.traceparent()
     );
-    let call = dispatch(driver, operation).instrument(span);
-    match AssertUnwindSafe(call).catch_unwind().await {
+    trace::join(&span, operation);
+    let call = dispatch(driver, operation).instrument(span.clone());
+    let outcome = match AssertUnwindSafe(call).catch_unwind().await {
         Ok(outcome) => outcome,
         Err(panic) => {
             let text = panic_text(&*panic);
             tracing::error!(verb = %operation.verb(), machine = operation.machine_name(), text, "the driver panicked");
             Err(Error::internal(format!("the driver panicked: {text}")))
         }
-    }
+    };
+    trace::ended(&span, &outcome);
+    outcome
 }
 
 async fn dispatch(driver: &dyn Driver, operation: &Operation) -> Outcome {

@@ -4,6 +4,7 @@ use std::{
     fmt,
     hash::{BuildHasher, RandomState},
     sync::LazyLock,
+    time::Duration,
 };
 
 use broker_proto::v1 as wire;
@@ -65,6 +66,8 @@ pub(crate) struct Request {
     pub(crate) provider_id: String,
     pub(crate) request_id: String,
     pub(crate) user_data: Option<Fingerprint>,
+    /// What is remembered from before may not be true any more.
+    pub(crate) recall_within: Option<Duration>,
 }
 
 impl Request {

@@ -45,6 +45,10 @@ impl Memory {
     pub(super) fn recall(&mut self, request: &Request, now: Instant) -> Option<Arc<Outcome>> {
         self.expire(now);
         let success = self.successes.get(&(request.machine_key(), request.verb))?;
+        let age = now.saturating_duration_since(success.at);
+        if request.recall_within.is_some_and(|within| age > within) {
+            return None;
+        }
         request.repeats(&success.report.request).then(|| success.report.outcome.clone())
     }
 
@@ -62,8 +66,8 @@ impl Memory {
     pub(super) fn began(&mut self, request: &Request) {
         let machine = request.machine_key();
         match request.verb {
-            Verb::Create => self.forget(&machine, &[Verb::Delete]),
-            Verb::Delete => self.forget(&machine, MADE),
+            Verb::Create => self.forget(&machine, &[Verb::Create, Verb::Delete]),
+            Verb::Delete => self.forget(&machine, &[Verb::Create, Verb::Initialize, Verb::Delete]),
             Verb::Initialize | Verb::GetStatus | Verb::List | Verb::GetVolumeIds => {}
         }
     }

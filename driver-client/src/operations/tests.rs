@@ -28,6 +28,7 @@ fn request(verb: Verb, machine: &str) -> Request {
         provider_id: String::new(),
         request_id: String::new(),
         user_data: None,
+        recall_within: None,
     }
 }
 
@@ -160,6 +161,22 @@ fn a_success_is_remembered_for_a_quarter_of_an_hour() {
     }
     bench.pass(Duration::from_secs(1));
     assert!(!bench.remembers(create("m")));
+}
+
+#[test]
+fn what_another_instance_may_have_undone_is_executed_again_and_forgotten() {
+    let mut bench = Bench::new();
+    bench.done(create("m"), made("x"));
+    bench.pass(Duration::from_secs(10));
+    let within = |seconds| {
+        let recall_within = Some(Duration::from_secs(seconds));
+        Request { recall_within, ..create("m") }
+    };
+    assert!(bench.remembers(within(10)));
+    let id = bench.start(within(9));
+    assert!(matches!(bench.begin(within(0)), Begin::Joined { .. }), "what runs is joined");
+    bench.finish(id, Err(Error::unavailable("no")));
+    assert!(!bench.remembers(create("m")), "the first answer is not true any more");
 }
 
 #[test]
@@ -372,6 +389,7 @@ fn a_read_ends_with_its_session() {
 fn an_unreported_answer_is_told_once_unless_something_newer_runs() {
     let mut bench = Bench::new();
     let report = |name: &str| Report {
+        ended: Instant::now(),
         request: Arc::new(create(name)),
         outcome: Arc::new(Err(Error::internal("lost"))),
     };
@@ -404,7 +422,10 @@ fn of_several_answers_about_one_machine_the_latest_is_reported() {
     let mut bench = Bench::new();
     for message in ["first", "second"] {
         let outcome = Arc::new(Err(Error::internal(message)));
-        bench.table.undelivered(A, Report { request: Arc::new(create("m")), outcome });
+        bench.table.undelivered(
+            A,
+            Report { request: Arc::new(create("m")), outcome, ended: Instant::now() },
+        );
     }
     let ended = bench.table.resume(A, SessionId(2)).ended;
     assert_eq!(ended.len(), 1);

@@ -16,35 +16,44 @@ pub(super) struct Unreported {
 /// In the order in which they came, and one per machine: the newest is the only one still true.
 #[derive(Debug, Default)]
 struct Reports {
-    ordered: BTreeMap<u64, Report>,
+    ordered: BTreeMap<u64, (Report, Told)>,
     latest: HashMap<MachineKey, u64>,
     next: u64,
 }
 
+/// Whether some broker has read it.
+type Told = bool;
+
 impl Unreported {
-    pub(super) fn push(&mut self, address: AddressId, report: Report) {
-        self.brokers.entry(address).or_default().push(report);
+    pub(super) fn push(&mut self, address: AddressId, report: Report, told: Told) {
+        self.brokers.entry(address).or_default().push(report, told);
     }
 
     pub(super) fn take(&mut self, address: AddressId) -> impl Iterator<Item = Report> + use<> {
-        self.brokers.remove(&address).unwrap_or_default().ordered.into_values()
+        self.brokers
+            .remove(&address)
+            .unwrap_or_default()
+            .ordered
+            .into_values()
+            .map(|(report, _)| report)
     }
 
     pub(super) fn owes(&self, address: AddressId) -> bool {
-        self.brokers.contains_key(&address)
+        let reports = self.brokers.get(&address);
+        reports.is_some_and(|reports| reports.ordered.values().any(|(_, told)| !told))
     }
 }
 
 impl Reports {
-    fn push(&mut self, report: Report) {
+    fn push(&mut self, report: Report, told: Told) {
         let number = self.next;
         self.next += 1;
         if let Some(older) = self.latest.insert(report.request.machine_key(), number) {
             self.ordered.remove(&older);
         }
-        self.ordered.insert(number, report);
+        self.ordered.insert(number, (report, told));
         if self.ordered.len() > AT_MOST
-            && let Some((_, oldest)) = self.ordered.pop_first()
+            && let Some((_, (oldest, _))) = self.ordered.pop_first()
         {
             self.latest.remove(&oldest.request.machine_key());
         }

@@ -29,7 +29,7 @@ use tonic::{
 };
 use tower::service_fn;
 
-use crate::{Dial, async_trait, dial::endpoint};
+use crate::{Dial, Tls, async_trait, dial::endpoint};
 
 /// The brokers of a test, each with an address `http://broker-N`.
 pub(super) struct Brokers {
@@ -113,7 +113,7 @@ impl Brokers {
 
 #[async_trait]
 impl Dial for Pipes {
-    async fn dial(&self, address: &str) -> Result<Channel, tonic::transport::Error> {
+    async fn dial(&self, address: &str, _: &Tls) -> Result<Channel, tonic::transport::Error> {
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
         self.pipes[address].send(Ok(theirs)).await.ok();
         let mut ours = Some(TokioIo::new(ours));
@@ -121,6 +121,10 @@ impl Dial for Pipes {
             std::future::ready(ours.take().ok_or_else(|| io::Error::other("used up")))
         });
         endpoint(address)?.connect_with_connector(connector).await
+    }
+
+    fn is_private(&self, _: &str, _: &Tls) -> bool {
+        true
     }
 }
 
@@ -247,6 +251,11 @@ impl Peer {
     }
 
     /// Cuts the stream, as a broker does that crashes.
+    /// Ends the stream with this.
+    pub(super) async fn fail(self, status: Status) {
+        self.outbound.send(Err(status)).await.expect("the driver is there");
+    }
+
     pub(super) async fn cut(self) {
         self.outbound.send(Err(Status::unavailable("cut"))).await.ok();
     }
@@ -309,7 +318,7 @@ impl Drivers for Service {
         let meta = request.into_inner();
         assert_eq!(meta.class.map(|class| class.name).as_deref(), Some("small"));
         let data = format!(r#"{{"stringData": {{"key": "key-{number}", "userData": "default"}}}}"#);
-        Ok(Response::new(wire::Secret { data, ..Default::default() }))
+        Ok(Response::new(wire::Secret { data, error: String::new(), revision: 0 }))
     }
 }
 

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use broker_proto::v1::{self as wire, broker_side::Control};
 use tokio::time::Instant;
+use tonic::Status;
+use tonic_types::{ErrorDetails, StatusExt as _};
 
 use super::{
     Running,
@@ -201,6 +203,19 @@ async fn a_rejection_says_when_to_come_back() {
     let _running = Running::start(&brokers);
     let mut broker = brokers.take();
     broker.dialled().await.control(reject(true, 20)).await;
+    let begin = Instant::now();
+    broker.welcome().await.ping(1).await;
+    assert!(begin.elapsed() >= Duration::from_secs(20), "{:?}", begin.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn so_does_a_status_where_there_is_no_stream_to_be_rejected_on() {
+    let mut brokers = Brokers::new(1);
+    let _running = Running::start(&brokers);
+    let mut broker = brokers.take();
+    let details = ErrorDetails::with_retry_info(Some(Duration::from_secs(20)));
+    let status = Status::with_error_details(tonic::Code::ResourceExhausted, "too many", details);
+    broker.dialled().await.fail(status).await;
     let begin = Instant::now();
     broker.welcome().await.ping(1).await;
     assert!(begin.elapsed() >= Duration::from_secs(20), "{:?}", begin.elapsed());

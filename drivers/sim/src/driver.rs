@@ -3,6 +3,7 @@
 use std::{io, time::Duration};
 
 use driver_client::{Driver, Error, ListedMachine, Machine, Operation, Verb, async_trait};
+use tracing::Instrument as _;
 
 use crate::{
     cloud::{Cloud, Owner, Vm},
@@ -43,16 +44,16 @@ impl Driver for Sim {
         }
         let made = vm.clone();
         match spec.capacity {
-            None => self.cloud(move |cloud| cloud.put(&made)).await?,
+            None => self.cloud("put", move |cloud| cloud.put(&made)).await?,
             Some(limit) => {
-                if !self.cloud(move |cloud| cloud.put_within(&made, limit)).await? {
+                if !self.cloud("put", move |cloud| cloud.put_within(&made, limit)).await? {
                     return Err(full(limit));
                 }
             }
         }
         if let Err(cancelled) = pause(op, spec.create_delay / 2).await {
             // Nobody wants it any more, so do not leave it behind.
-            self.cloud(move |cloud| cloud.remove(&vm)).await?;
+            self.cloud("remove", move |cloud| cloud.remove(&vm)).await?;
             return Err(cancelled);
         }
         described(vm, &spec)
@@ -63,7 +64,7 @@ impl Driver for Sim {
         let mut vm = self.find(op).await?.ok_or_else(|| absent(op))?;
         vm.initialized = true;
         let changed = vm.clone();
-        self.cloud(move |cloud| cloud.put(&changed)).await?;
+        self.cloud("put", move |cloud| cloud.put(&changed)).await?;
         described(vm, &spec)
     }
 
@@ -72,7 +73,7 @@ impl Driver for Sim {
         pause(op, spec.delete_delay).await?;
         // A driver's second duty: deleting what is not there succeeds.
         let vms = self.named(op).await?;
-        self.cloud(move |cloud| vms.iter().try_for_each(|vm| cloud.remove(vm))).await
+        self.cloud("remove", move |cloud| vms.iter().try_for_each(|vm| cloud.remove(vm))).await
     }
 
     async fn get_status(&self, op: &Operation) -> Result<Machine, Error> {
@@ -85,7 +86,7 @@ impl Driver for Sim {
         let spec = prepare(op).await?;
         pause(op, spec.list_delay).await?;
         let owner = Owner::from(op.class_ref());
-        let vms = self.cloud(move |cloud| cloud.list(&owner)).await?;
+        let vms = self.cloud("list", move |cloud| cloud.list(&owner)).await?;
         let listed =
             |vm: Vm| ListedMachine { provider_id: vm.provider_id(), machine_name: vm.name };
         let wanted = |vm: &Vm| op.provider_id().is_none_or(|id| vm.provider_id() == id);
@@ -117,18 +118,21 @@ impl Sim {
     /// All VMs with the machine's name or, where that is known, the one with its provider id.
     async fn named(&self, op: &Operation) -> Result<Vec<Vm>, Error> {
         let (name, owner) = (checked_name(op)?.to_owned(), Owner::from(op.class_ref()));
-        let mut vms = self.cloud(move |cloud| cloud.named(&name, &owner)).await?;
+        let mut vms = self.cloud("find", move |cloud| cloud.named(&name, &owner)).await?;
         vms.retain(|vm| op.provider_id().is_none_or(|id| vm.provider_id() == id));
         Ok(vms)
     }
 
-    /// Calls the cloud. Files block, so this is done beside the tasks that must not wait.
+    /// Calls the cloud. Files block, so this is done beside the tasks that must not wait. The span shows
+    /// in a trace how much of an operation's time was the provider's.
     async fn cloud<T: Send + 'static>(
         &self,
+        name: &'static str,
         call: impl FnOnce(&Cloud) -> io::Result<T> + Send + 'static,
     ) -> Result<T, Error> {
         let cloud = self.cloud.clone();
-        match tokio::task::spawn_blocking(move || call(&cloud)).await {
+        let span = tracing::debug_span!("cloud", otel.kind = "client", call = name);
+        match tokio::task::spawn_blocking(move || call(&cloud)).instrument(span).await {
             Ok(result) => result.map_err(|error| Error::unavailable(format!("cloud: {error}"))),
             Err(error) => Err(Error::internal(format!("cloud: {error}"))),
         }

@@ -1,5 +1,4 @@
 use clap::Parser as _;
-use tracing_subscriber::EnvFilter;
 
 /// A driver for a cloud in a folder
 #[derive(clap::Parser)]
@@ -11,8 +10,5 @@ struct Cli {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let cli = Cli::parse();
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    sim_driver::run(cli.args).await
+    sim_driver::main(Cli::parse().args).await
 }

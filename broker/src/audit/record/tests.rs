@@ -1,9 +1,14 @@
 use super::*;
+use crate::driver::ConnectionId;
 
 fn line(record: &Record) -> String {
     let mut lines = Vec::new();
     record.write_to(&mut lines);
     String::from_utf8(lines).unwrap()
+}
+
+fn caller(address: &str) -> Caller {
+    Caller::anonymous(ConnectionId(1), address.into())
 }
 
 fn at(record: Record) -> Record {
@@ -30,10 +35,10 @@ fn a_line_says_who_did_what_on_which_machine_and_how_it_ended() {
         attempts: Some(1),
         ..Record::new(Event::Operation, Outcome::Failed)
     };
-    let record = at(record.by("10.0.0.7:4242").saying("no \"quota\"\nleft"));
+    let record = at(record.by(&caller("10.0.0.7:4242")).saying("no \"quota\"\nleft"));
     assert_eq!(
         line(&record),
-        r#"{"time":"2027-01-15T08:00:00.250Z","event":"operation","caller":"10.0.0.7:4242","verb":"create","class":{"apiVersion":"sim.machinebroker.dev/v1alpha1","kind":"SimMachineClass","namespace":"default","name":"small"},"machine":"worker-0","driver":"sim-0","operation":"op-000000000000000a","outcome":"failed","code":"RESOURCE_EXHAUSTED","delivery":"ANSWERED","durationMs":12.345,"attempts":1,"message":"no \"quota\"\nleft"}
+        r#"{"time":"2027-01-15T08:00:00.250Z","event":"operation","identity":"anonymous","caller":"10.0.0.7:4242","verb":"create","class":{"apiVersion":"sim.machinebroker.dev/v1alpha1","kind":"SimMachineClass","namespace":"default","name":"small"},"machine":"worker-0","driver":"sim-0","operation":"op-000000000000000a","outcome":"failed","code":"RESOURCE_EXHAUSTED","delivery":"ANSWERED","durationMs":12.345,"attempts":1,"message":"no \"quota\"\nleft"}
 "#
     );
 }
@@ -52,7 +57,7 @@ fn texts_are_cut_between_characters() {
     let long = "ä".repeat(MAX_TEXT);
     let record = Record {
         machine: Some(long.as_str().into()),
-        ..Record::new(Event::Operation, Outcome::Refused).by(long.as_str()).saying(&long)
+        ..Record::new(Event::Operation, Outcome::Refused).by(&caller(&long)).saying(&long)
     };
     let line = line(&record);
     assert_eq!(line.matches('ä').count(), 3 * MAX_TEXT / 2);

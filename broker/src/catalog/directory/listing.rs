@@ -7,6 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use zeroize::Zeroizing;
+
 use super::super::{Problem, objects::Format};
 
 /// The API server takes no object larger than 1.5 MiB, so this is a file of many.
@@ -100,7 +102,7 @@ fn walk(folder: &Path, listing: &mut Listing, folders: &mut Vec<PathBuf>) -> io:
 }
 
 /// Reads a file, if it has at most `limit` bytes.
-pub(super) fn read(path: &Path, limit: u64) -> Result<Vec<u8>, Unread> {
+pub(super) fn read(path: &Path, limit: u64) -> Result<Zeroizing<Vec<u8>>, Unread> {
     let because = |error: io::Error| {
         // Not there, and no link that leads nowhere either.
         if fs::symlink_metadata(path).is_err() {
@@ -110,10 +112,13 @@ pub(super) fn read(path: &Path, limit: u64) -> Result<Vec<u8>, Unread> {
         }
     };
     // Asked before it is opened, since to open a pipe would wait for someone to write to it.
-    if !fs::metadata(path).map_err(because)?.is_file() {
+    let metadata = fs::metadata(path).map_err(because)?;
+    if !metadata.is_file() {
         return Err(Unread::Because("is not an ordinary file".to_owned()));
     }
-    let mut content = Vec::new();
+    // With room for all of it from the start: what grows leaves pieces of itself behind.
+    let size = usize::try_from(metadata.len().min(limit) + 1).unwrap_or_default();
+    let mut content = Zeroizing::new(Vec::with_capacity(size + 32));
     let file = File::open(path).map_err(because)?;
     file.take(limit + 1).read_to_end(&mut content).map_err(because)?;
     if content.len() as u64 > limit {

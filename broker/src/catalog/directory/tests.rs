@@ -108,6 +108,24 @@ fn a_broken_file_is_reported_with_its_line_and_its_last_good_content_stays() {
 }
 
 #[test]
+fn a_read_that_finds_nothing_wrong_is_noted_with_its_time() {
+    let folder = folder(&[("a.yaml", &secret("s", "one")), ("b.yaml", &class("b", 1))]);
+    let catalog = Directory::open(folder.path()).unwrap();
+    let first = catalog.last_good().expect("it is right from the start");
+    assert_eq!(catalog.secrets(), 1);
+    catalog.reload();
+    let second = catalog.last_good().unwrap();
+    assert!(second > first, "the same again is good, too");
+    write(&folder, "b.yaml", "kind: [");
+    catalog.reload();
+    catalog.reload();
+    assert_eq!(catalog.last_good(), Some(second));
+    write(&folder, "b.yaml", &class("b", 2));
+    catalog.reload();
+    assert!(catalog.last_good().unwrap() > second);
+}
+
+#[test]
 fn every_wrong_object_of_a_file_is_named_with_its_line_and_no_secret_is_quoted() {
     let folder = folder(&[(
         "a.yaml",

@@ -1,7 +1,7 @@
 use serde_json::Value;
 
 use super::*;
-use crate::catalog::Static;
+use crate::{auth::Namespaces, catalog::Static};
 
 const CATALOG: &str = r#"
 apiVersion: a.dev/v1
@@ -94,7 +94,7 @@ fn value(secret: &Secret, key: &str) -> Value {
 #[test]
 fn every_form_of_a_name_leads_to_the_drivers_own_class() {
     let catalog = catalog();
-    let keys = [key("BlueClass", None)];
+    let keys = Territory::everywhere(&[key("BlueClass", None)]);
     let scope = Scope::new(&*catalog, &keys);
     for (name, expected) in [
         ("one", id("BlueClass", "default", "one")),
@@ -109,7 +109,7 @@ fn every_form_of_a_name_leads_to_the_drivers_own_class() {
 #[test]
 fn a_class_of_another_kind_is_foreign_by_whatever_name() {
     let catalog = catalog();
-    let keys = [key("RedClass", None)];
+    let keys = Territory::everywhere(&[key("RedClass", None)]);
     let scope = Scope::new(&*catalog, &keys);
     for name in ["other/two", "/apis/a.dev/v1/namespaces/default/blueclasses/one", "aws"] {
         assert!(matches!(scope.class(name), Err(Denied::Foreign(_))), "{name}");
@@ -129,26 +129,51 @@ fn a_class_of_another_kind_is_foreign_by_whatever_name() {
 #[test]
 fn a_driver_that_registered_nothing_sees_nothing() {
     let catalog = catalog();
-    let scope = Scope::new(&*catalog, &[]);
+    let nothing = Territory::default();
+    let scope = Scope::new(&*catalog, &nothing);
     assert!(matches!(scope.class("one"), Err(Denied::Foreign(_))));
     assert!(matches!(scope.secret(&secret("base")), Err(Denied::Unreferenced(_))));
 }
 
 #[test]
+fn a_class_in_a_namespace_that_is_not_the_drivers_is_foreign_and_so_is_its_secret() {
+    let catalog = catalog();
+    let elsewhere = |namespace: &str| {
+        let namespaces = Namespaces::Only([namespace.to_owned()].into());
+        [(key("BlueClass", None), namespaces.clone()), (key("MachineClass", None), namespaces)]
+            .into_iter()
+            .collect::<Territory>()
+    };
+    let (here, there) = (elsewhere("default"), elsewhere("other"));
+    let (here, there) = (Scope::new(&*catalog, &here), Scope::new(&*catalog, &there));
+    assert!(here.class("one").is_ok() && there.class("other/two").is_ok());
+    assert!(matches!(here.class("other/two"), Err(Denied::Foreign(_))));
+    assert!(matches!(there.class("one"), Err(Denied::Foreign(_))));
+    let one = id("BlueClass", "default", "one");
+    assert!(matches!(there.class_by_id(&one), Err(Denied::Foreign(_))));
+    assert!(here.secret(&secret("base")).is_ok());
+    assert!(matches!(there.secret(&secret("base")), Err(Denied::Unreferenced(_))));
+}
+
+#[test]
 fn a_shared_kind_is_divided_by_provider() {
     let catalog = catalog();
-    let aws = [key("MachineClass", Some("aws"))];
+    let aws = Territory::everywhere(&[key("MachineClass", Some("aws"))]);
     let scope = Scope::new(&*catalog, &aws);
     assert!(scope.class("aws").is_ok());
     assert!(matches!(scope.class("gcp"), Err(Denied::Foreign(_))));
-    let all = [key("MachineClass", None)];
+    let all = Territory::everywhere(&[key("MachineClass", None)]);
     assert!(Scope::new(&*catalog, &all).class("gcp").is_ok());
 }
 
 #[test]
 fn a_name_that_fits_two_kinds_is_not_guessed() {
     let catalog = catalog();
-    let keys = [key("RedClass", None), key("BlueClass", None), key("BlueClass", Some("x"))];
+    let keys = Territory::everywhere(&[
+        key("RedClass", None),
+        key("BlueClass", None),
+        key("BlueClass", Some("x")),
+    ]);
     let scope = Scope::new(&*catalog, &keys);
     assert!(matches!(scope.class("one"), Err(Denied::Ambiguous(_))));
     assert!(scope.class("/apis/a.dev/v1/namespaces/default/redclasses/one").is_ok());
@@ -158,7 +183,7 @@ fn a_name_that_fits_two_kinds_is_not_guessed() {
 #[test]
 fn a_secret_is_shown_only_where_a_class_of_the_driver_refers_to_it() {
     let catalog = catalog();
-    let keys = [key("RedClass", None)];
+    let keys = Territory::everywhere(&[key("RedClass", None)]);
     let scope = Scope::new(&*catalog, &keys);
     assert!(scope.secret(&secret("base")).is_ok());
     for name in [secret("credentials"), secret("nobodys"), secret("not-there")] {
@@ -169,7 +194,7 @@ fn a_secret_is_shown_only_where_a_class_of_the_driver_refers_to_it() {
 #[test]
 fn the_secret_of_a_class_is_merged_and_credentials_win() {
     let catalog = catalog();
-    let keys = [key("MachineClass", Some("aws"))];
+    let keys = Territory::everywhere(&[key("MachineClass", Some("aws"))]);
     let scope = Scope::new(&*catalog, &keys);
     let of_class = scope.secret_of(&id("MachineClass", "default", "aws")).unwrap().unwrap();
     let by_name = scope.secret(&secret("base")).unwrap();
@@ -185,7 +210,7 @@ fn the_secret_of_a_class_is_merged_and_credentials_win() {
 #[test]
 fn classes_that_disagree_on_the_credentials_get_the_plain_secret_by_name() {
     let catalog = catalog();
-    let keys = [key("MachineClass", Some("aws")), key("RedClass", None)];
+    let keys = Territory::everywhere(&[key("MachineClass", Some("aws")), key("RedClass", None)]);
     let scope = Scope::new(&*catalog, &keys);
     assert_eq!(value(&scope.secret(&secret("base")).unwrap(), "key"), "b2xk");
     // Asked for by class there is no doubt.
@@ -196,7 +221,7 @@ fn classes_that_disagree_on_the_credentials_get_the_plain_secret_by_name() {
 #[test]
 fn a_missing_part_of_a_secret_is_an_error_and_no_secret_is_none() {
     let catalog = catalog();
-    let keys = [key("MachineClass", None), key("BlueClass", None)];
+    let keys = Territory::everywhere(&[key("MachineClass", None), key("BlueClass", None)]);
     let scope = Scope::new(&*catalog, &keys);
     assert!(matches!(
         scope.secret_of(&id("MachineClass", "default", "torn")),
@@ -210,7 +235,11 @@ fn a_missing_part_of_a_secret_is_an_error_and_no_secret_is_none() {
 #[test]
 fn the_revision_known_to_dispatch_is_that_of_the_secret_handed_out() {
     let catalog = catalog();
-    let keys = [key("MachineClass", None), key("BlueClass", None), key("RedClass", None)];
+    let keys = Territory::everywhere(&[
+        key("MachineClass", None),
+        key("BlueClass", None),
+        key("RedClass", None),
+    ]);
     let scope = Scope::new(&*catalog, &keys);
     for class in catalog.classes() {
         let known = secret_revision(&*catalog, &class);

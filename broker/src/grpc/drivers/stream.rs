@@ -1,6 +1,7 @@
 //! One driver's stream, from its first frame to its last.
 
 use std::{
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -15,9 +16,11 @@ use tokio::time::{sleep, timeout};
 use tokio_stream::StreamExt as _;
 use tonic::{Code, Status, Streaming};
 
-use super::{Drivers, Peer};
+use super::{super::status, Drivers};
 use crate::{
     audit::{Event, Outcome, Record, bounded},
+    auth::{Caller, Denied, Territory},
+    bounds::{self, Place},
     driver::{DriverKey, SessionId},
     registry::{Registration, What},
     session::{
@@ -30,6 +33,10 @@ use crate::{
 const LAST_WORD: Duration = Duration::from_secs(1);
 /// When a rejected driver should try again while this broker stops.
 const AFTER_STOP: Duration = Duration::from_secs(2);
+/// When one that was denied should: policies get mended.
+const AFTER_DENIAL: Duration = Duration::from_secs(15);
+/// When one should for whom there was no place, at the earliest: somebody has to leave before.
+const AFTER_FULL: Duration = Duration::from_secs(10);
 
 /// A driver that was let in.
 struct Admitted {
@@ -37,6 +44,10 @@ struct Admitted {
     // Dropped after the seats, so that callers whose operations come back unsent find another driver.
     session: Session,
     seats: Registration,
+    /// It knows an earlier process of this broker, and we do not know it.
+    stranger: bool,
+    /// Counted as long as it is seated.
+    place: Place,
 }
 
 impl Drivers {
@@ -53,7 +64,8 @@ impl Drivers {
         self,
         mut inbound: Streaming<DriverSide>,
         outbound: Outbound,
-        peer: Peer,
+        caller: Caller,
+        unregistered: Place,
     ) -> Result<(), Status> {
         let greeting = BrokerSide {
             operation_id: 1,
@@ -75,26 +87,35 @@ impl Drivers {
             Ok(None) => return Ok(()),
             Err(_) => {
                 let why = "no registration came in time";
-                tracing::info!(peer = %peer.address, why, "driver rejected");
                 self.metrics.driver_said_nothing();
-                self.audit.write(|| rejection_record(&peer).saying(why));
+                if self.bounds.refusals.tell(&caller) {
+                    tracing::info!(?caller, why, "driver rejected");
+                    self.audit.write(|| rejection_record(&caller).saying(why));
+                }
                 return Err(Status::deadline_exceeded(why));
             }
         };
         let (native, instance) = (is_native(&first), instance(&first));
-        let Admitted { handle, mut session, seats } = match self.admit(first, &peer).await {
+        let admitted = self.admit(first, &caller).await;
+        drop(unregistered);
+        let Admitted { handle, mut session, seats, stranger, place } = match admitted {
             Ok(admitted) => admitted,
             Err(rejection) => {
-                tracing::info!(
-                    peer = %peer.address, reason = ?rejection.reason, why = %rejection,
-                    "driver rejected"
-                );
                 self.metrics.driver_rejected(rejection.reason);
-                self.audit.write(|| Record {
-                    driver: instance,
-                    code: Some(rejection.reason.as_str_name()),
-                    ..rejection_record(&peer).saying(&rejection.message)
-                });
+                if self.bounds.refusals.tell(&caller) {
+                    tracing::info!(
+                        ?caller, reason = ?rejection.reason, why = %rejection, "driver rejected"
+                    );
+                    self.audit.write(|| Record {
+                        driver: instance,
+                        code: Some(rejection.reason.as_str_name()),
+                        outcome: match rejection.reason {
+                            Reason::Denied => Outcome::Denied,
+                            _ => Outcome::Refused,
+                        },
+                        ..rejection_record(&caller).saying(&rejection.message)
+                    });
+                }
                 if native {
                     outbound.send(reject(&rejection)).await.map_err(gone)?;
                 }
@@ -107,11 +128,11 @@ impl Drivers {
         span.record("driver", &*info.instance.id).record("id", info.id.to_string());
         tracing::info!(
             kinds = %kinds(&info.keys), version = info.version, protocol = info.protocol,
-            peer = %peer.address, "driver registered"
+            ?caller, "driver registered"
         );
         self.audit.write(|| Record {
             kinds: info.keys.iter().map(ToString::to_string).collect(),
-            ..Record::new(Event::DriverRegistered, Outcome::Ok).by(&*peer.address).about(info)
+            ..Record::new(Event::DriverRegistered, Outcome::Ok).by(&caller).about(info)
         });
         if native {
             outbound.send(self.welcome(info)).await.map_err(gone)?;
@@ -122,29 +143,56 @@ impl Drivers {
                 why: status.message().to_owned(),
             })
         });
-        let resumed = |operation| self.ledger.resumed(operation, info);
-        let end = session.run(inbound, outbound, resumed).await;
+        let resumed = |operation| self.ledger.resumed(operation, info, stranger);
+        let revoked = self.auth.revoked(&caller, |auth| {
+            let now = auth.territory(&caller, &info.keys)?;
+            if now == info.territory { Ok(()) } else { Err(Denied::Moved) }
+        });
+        let end = {
+            let mut run = pin!(session.run(inbound, outbound, resumed));
+            tokio::select! {
+                end = &mut run => end,
+                why = revoked => {
+                    handle.end(End::Revoked(why));
+                    run.await
+                }
+            }
+        };
+        // Before its operations are settled as lost, since they tell why.
+        handle.note_end(&end.to_string());
         drop(seats);
         drop(session);
-        self.registry.history().note(What::Over, end.to_string(), Some(info.id), &info.instance);
+        drop(place);
         tracing::info!(%end, "session over");
         self.audit.write(|| {
             let record = Record::new(Event::DriverLeft, Outcome::Ok);
-            record.by(&*peer.address).about(info).saying(&end.to_string())
+            record.by(&caller).about(info).saying(&end.to_string())
         });
         farewell(end)
     }
 
-    async fn admit(&self, first: DriverSide, peer: &Peer) -> Result<Admitted, Rejection> {
-        let hello = handshake::read(first, &peer.address)?;
+    async fn admit(&self, first: DriverSide, caller: &Caller) -> Result<Admitted, Rejection> {
+        let counts_as = self.auth.counts_as(caller);
+        // Before anything else: what is wrong costs time as well.
+        self.bounds.registrations.check(counts_as).map_err(|after| {
+            let why = "too many drivers register at the moment";
+            Rejection::new(Reason::Busy, why).retry_after(after)
+        })?;
+        let hello = handshake::read(first, &caller.address)?;
         self.check_open()?;
+        let territory = self.auth.territory(caller, &hello.keys).map_err(|denied| {
+            self.metrics.caller_denied(&denied);
+            Rejection::new(Reason::Denied, denied.to_string()).retry_after(AFTER_DENIAL)
+        })?;
+        let place = self.bounds.drivers.take(counts_as).map_err(|taken| {
+            let why = format!("too many drivers: {taken}");
+            Rejection::new(Reason::Busy, why).retry_after(bounds::spread(AFTER_FULL))
+        })?;
         let (terms, returning) = (hello.terms, hello.returning);
         let (times, queue) = (self.admission.times, self.admission.queue);
-        let (info, metrics) = (info(hello, peer), self.metrics.clone());
+        let (info, metrics) = (info(hello, territory, caller), self.metrics.clone());
         let (handle, session) = Session::new(info, terms, times, queue, metrics);
-        if returning {
-            self.registry.returned(&handle);
-        }
+        let stranger = returning && self.registry.returned(&handle);
         let history = self.registry.history();
         let instance = &handle.info().instance;
         let seats = self.registry.register(&handle).await;
@@ -152,10 +200,10 @@ impl Drivers {
         let seats = seats.inspect_err(|rejection| {
             history.note(What::Rejected, &rejection.message, None, instance);
         })?;
-        history.note(What::Registered, &peer.address, Some(handle.info().id), instance);
+        history.note(What::Registered, &*caller.address, Some(handle.info().id), instance);
         // Looked at once more with the seats taken: whoever closes drains all that are seated.
         self.check_open()?;
-        Ok(Admitted { handle, session, seats })
+        Ok(Admitted { handle, session, seats, stranger, place })
     }
 
     fn check_open(&self) -> Result<(), Rejection> {
@@ -183,20 +231,22 @@ impl Drivers {
     }
 }
 
-fn info(hello: Hello, peer: &Peer) -> Info {
+fn info(hello: Hello, territory: Territory, caller: &Caller) -> Info {
     Info {
         id: SessionId::random(),
         token: Token::random(),
         name: hello.name,
         keys: hello.keys,
+        territory,
+        identity: caller.identity.clone(),
         instance: hello.instance,
         version: hello.version,
         protocol: hello.protocol,
         verbs: hello.verbs,
         capacity: hello.terms.capacity,
         resumes: hello.resumes,
-        connection: peer.connection,
-        address: peer.address.clone(),
+        connection: caller.connection,
+        address: caller.address.clone(),
         connected_at: SystemTime::now(),
         takeovers: AtomicU32::new(0),
     }
@@ -223,7 +273,7 @@ fn rejected(rejection: &Rejection) -> Status {
         Reason::Draining | Reason::Busy => Code::Unavailable,
         Reason::Invalid | Reason::Protocol | Reason::Unspecified => Code::InvalidArgument,
     };
-    Status::new(code, &rejection.message)
+    status::of_rejection(code, &rejection.message, rejection.retry_after)
 }
 
 fn farewell(end: End) -> Result<(), Status> {
@@ -234,6 +284,7 @@ fn farewell(end: End) -> Result<(), Status> {
         End::Silent => Err(Status::deadline_exceeded(end.to_string())),
         End::Replaced | End::Evicted(_) => Err(Status::aborted(end.to_string())),
         End::ShutDown => Err(Status::unavailable(end.to_string())),
+        End::Revoked(denied) => Err(status::of_denied_caller(&denied)),
     }
 }
 
@@ -245,8 +296,8 @@ fn control(operation_type: &str, control: Control) -> BrokerSide {
     }
 }
 
-fn rejection_record(peer: &Peer) -> Record {
-    Record::new(Event::DriverRejected, Outcome::Refused).by(&*peer.address)
+fn rejection_record(caller: &Caller) -> Record {
+    Record::new(Event::DriverRejected, Outcome::Refused).by(caller)
 }
 
 /// Who it says it is, which may be wrong.

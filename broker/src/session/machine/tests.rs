@@ -342,6 +342,22 @@ fn a_driver_is_told_when_someone_waits_longer() {
 }
 
 #[test]
+fn a_list_without_an_end_is_given_up() {
+    let mut pages = Vec::new();
+    let answer = (0..2_000).find_map(|_| {
+        let page = v1::ListPage { machines: vec![v1::Machine::default(); 1_000], more: true };
+        let payload = Some(v1::operation_result::Payload::List(page));
+        let result = v1::OperationResult { payload, ..Default::default() };
+        let reply = Reply::read(Response::Result(result), true).expect("an answer");
+        reply.into_answer(&mut pages)
+    });
+    let answer = answer.expect("two million machines are too many");
+    assert_eq!(answer.code, Code::RESOURCE_EXHAUSTED);
+    assert!(answer.message.contains("more than 1000000"), "{}", answer.message);
+    assert!(pages.is_empty(), "nothing of it is kept");
+}
+
+#[test]
 fn pages_of_a_list_are_one_answer() {
     let mut stage = Stage::new(native(1));
     let fate = stage.submit(Verb::List);

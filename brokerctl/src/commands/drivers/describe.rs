@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::{DriverView, Name, advise, view::head};
 use crate::{
     Failure,
-    commands::{Session, age_of, ago, rfc3339, time},
+    commands::{OperationView, Session, age_of, ago, rfc3339, time},
     output::{Look, View},
     sheet::Sheet,
     table::{self, Cell, Column, Table},
@@ -17,11 +17,17 @@ use crate::{
 
 /// Of session ids in the history: they are all of one driver.
 const SHORT: usize = 8;
+/// `brokerctl operations` has the rest.
+const MOST_OPERATIONS: usize = 10;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Describe {
     #[command(flatten)]
     driver: Name,
+
+    /// How many events of its history to show, newest first
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    history: u32,
 }
 
 impl Describe {
@@ -29,7 +35,8 @@ impl Describe {
         self,
         Session { broker, output }: &mut Session<'_, '_>,
     ) -> Result<(), Failure> {
-        let request = broker.look(GetDriverRequest { driver: self.driver.name });
+        let request =
+            broker.look(GetDriverRequest { driver: self.driver.name, history: Some(self.history) });
         let answer = broker.registry().get_driver(request).await;
         let failed = |status| advise(broker.look_failed(&status), &status);
         output.print(&Details::from(answer.map_err(failed)?.into_inner()))
@@ -37,10 +44,14 @@ impl Describe {
 }
 
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct Details {
     #[serde(flatten)]
     driver: DriverView,
+    operations: Vec<OperationView>,
+    more_operations: u32,
     history: Vec<Entry>,
+    more_history: u32,
 }
 
 #[derive(Debug, Serialize)]
@@ -54,6 +65,17 @@ struct Entry {
     #[serde(skip)]
     time: Option<SystemTime>,
 }
+
+/// What tells the operations of one driver apart.
+const OPERATIONS: &[Column<OperationView>] = &[
+    Column::new("ID", |operation, _| (&operation.operation_id).into()),
+    Column::new("VERB", |operation, _| (&operation.verb).into()),
+    Column::new("MACHINE", |operation, _| (&operation.machine_name).into()),
+    Column::new("DELIVERY", |operation, _| operation.delivery.into()),
+    Column::new("TIME", |operation, _| age_of(operation.time).into()),
+    Column::new("OUTCOME", |operation, _| operation.outcome_cell()),
+    Column::wide("MESSAGE", |operation, _| (&operation.message).into()),
+];
 
 const HISTORY: &[Column<Entry>] = &[
     Column::new("AGE", |entry, look| ago(entry.time, look).into()),
@@ -71,10 +93,12 @@ const HISTORY: &[Column<Entry>] = &[
 impl From<DriverDetails> for Details {
     fn from(details: DriverDetails) -> Self {
         let driver = details.driver.unwrap_or_default().into();
+        let operations = details.operations.into_iter().map(OperationView::from).collect();
+        let (more_operations, more_history) = (details.operations_more, details.history_more);
         let mut history: Vec<_> = details.history.into_iter().map(Entry::from).collect();
         // Newest first, whatever the wire brought. Equal times keep their order.
         history.sort_by_key(|entry| std::cmp::Reverse(entry.time));
-        Self { driver, history }
+        Self { driver, operations, more_operations, history, more_history }
     }
 }
 
@@ -109,15 +133,19 @@ impl View for Details {
                 Cell::styled(format!("{error}{ago}"), AnsiColor::Red.on_default())
             }
         };
-        let history = match self.history.as_slice() {
-            [] => "<none>\n".to_owned(),
-            history => table::of(HISTORY, history, look),
-        };
-        Sheet::default()
+        let shown = &self.operations[..self.operations.len().min(MOST_OPERATIONS)];
+        let hidden = u32::try_from(self.operations.len() - shown.len()).unwrap_or(u32::MAX);
+        let operations = section(OPERATIONS, shown, hidden + self.more_operations, look);
+        let history = section(HISTORY, &self.history, self.more_history, look);
+        let mut sheet = Sheet::default()
             .field("Session", &driver.session_id)
             .field("Instance", &driver.instance_id)
             .field("Name", &driver.name)
-            .field("State", state)
+            .field("State", state);
+        if driver.is_gone() {
+            sheet = sheet.field("Gone", since(driver.gone));
+        }
+        sheet
             .section("Program")
             .field("Version", &driver.driver_version)
             .field("Protocol", &driver.protocol)
@@ -141,15 +169,29 @@ impl View for Details {
             .field("Failed", driver.failed.to_string())
             .field("Error rate", driver.errors())
             .field("Last error", last_error)
+            .section("Operations")
+            .lines(operations)
             .section("History")
             .lines(history)
             .render(look.colour)
     }
 }
 
+/// A table that says how many more there are.
+fn section<T>(columns: &[Column<T>], rows: &[T], more: u32, look: Look) -> String {
+    let mut text = match rows {
+        [] => "<none>\n".to_owned(),
+        rows => table::of(columns, rows, look),
+    };
+    if more > 0 {
+        text += &format!("… and {more} more\n");
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
-    use broker_proto::v1::Driver;
+    use broker_proto::v1::{Delivery, Driver, DriverState, Operation};
     use prost_types::Timestamp;
 
     use super::*;
@@ -170,6 +212,15 @@ mod tests {
                 entry(3300, "registered", ""),
                 entry(3480, "suspect", "not heard of for 15s"),
             ],
+            history_more: 7,
+            operations: vec![Operation {
+                operation_id: "op-1".into(),
+                verb: "create".into(),
+                machine_name: "w".into(),
+                delivery: Delivery::Sent.into(),
+                ..Operation::default()
+            }],
+            operations_more: 0,
         };
         let expected = "\
 Session:           5f1c02aa-77
@@ -204,11 +255,33 @@ Work:
   Error rate:      5%
   Last error:      quota used up (100s ago)
 
+Operations:
+  ID     VERB     MACHINE   DELIVERY   TIME     OUTCOME
+  op-1   create   w         SENT       <none>   running
+
 History:
   AGE   WHAT         SESSION    DETAILS
   2m    suspect      5f1c02aa   not heard of for 15s
   5m    registered   5f1c02aa   <none>
+  … and 7 more
 ";
         assert_eq!(Details::from(details).text(fitting::look()), expected);
+    }
+
+    #[test]
+    fn of_one_that_is_gone_it_says_since_when_and_why() {
+        let driver = Driver {
+            state: DriverState::Gone.into(),
+            state_reason: "the connection broke".into(),
+            gone_at: Some(Timestamp { seconds: 3480, nanos: 0 }),
+            ..sim()
+        };
+        let details = DriverDetails { driver: Some(driver), ..DriverDetails::default() };
+        let text = Details::from(details).text(fitting::look());
+        let expected = "\
+State:             Gone: the connection broke
+Gone:              2m ago (1970-01-01T00:58:00.000Z)
+";
+        assert!(text.contains(expected), "{text}");
     }
 }

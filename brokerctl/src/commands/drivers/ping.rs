@@ -12,12 +12,14 @@ use crate::{
     Exit, Failure, age,
     args::Format,
     commands::{Session, duration},
+    failure::driver_is_silent,
     output::{Look, View},
     table::printable,
 };
 
 const INTERVAL: Duration = Duration::from_secs(1);
 const SHORT: usize = 8;
+const DESCRIBE: &str = "see `brokerctl drivers describe` for its state and history";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Ping {
@@ -47,6 +49,12 @@ impl Ping {
                     let round_trip = duration(answer.round_trip);
                     PingView { session_id: answer.session_id, ..PingView::took(round_trip) }
                 }
+                Err(status) if driver_is_silent(&status) && self.count.get() == 1 => {
+                    return Err(Failure::new(Exit::Failed, status.message()).advise(DESCRIBE));
+                }
+                Err(status) if driver_is_silent(&status) => {
+                    PingView { error: status.message().to_owned(), ..PingView::took(None) }
+                }
                 // Several pings are there to see how many are lost.
                 Err(status) if self.count.get() > 1 && silent(status.code()) => PingView {
                     error: broker.look_failed(&status).message().to_owned(),
@@ -69,8 +77,7 @@ impl Ping {
             0 => Ok(()),
             lost => {
                 let message = format!("{lost} of {} pings were not answered", pings.pings.len());
-                Err(Failure::new(Exit::Failed, message)
-                    .advise("see `brokerctl drivers describe` for its state and history"))
+                Err(Failure::new(Exit::Failed, message).advise(DESCRIBE))
             }
         }
     }

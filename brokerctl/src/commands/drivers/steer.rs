@@ -104,11 +104,17 @@ impl Evict {
                 .advise("nothing was done: say --yes if you mean it"));
         }
         if !yes {
-            let request = broker.look(GetDriverRequest { driver: driver.clone() });
+            let request =
+                broker.look(GetDriverRequest { driver: driver.clone(), history: Some(0) });
             let answer = broker.registry().get_driver(request).await;
             let failed = |status| advise(broker.look_failed(&status), &status);
             let found = answer.map_err(failed)?.into_inner().driver.unwrap_or_default();
             let view = DriverView::from(found);
+            if view.is_gone() {
+                let message = format!("{} is gone already: {}", view.called(), view.state_reason);
+                return Err(Failure::new(Exit::NotFound, message)
+                    .advise("`brokerctl drivers describe` tells what it did"));
+            }
             if !output.confirms(question(&view)) {
                 return Err(Failure::new(Exit::Failed, "not confirmed: nothing was done"));
             }

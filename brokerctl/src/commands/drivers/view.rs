@@ -36,6 +36,8 @@ pub(crate) struct DriverView {
     pub(crate) state: &'static str,
     pub(crate) state_reason: String,
     pub(super) connected_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gone_at: Option<String>,
     last_heard_seconds: Option<f64>,
     pub(crate) capacity: u32,
     pub(crate) in_flight: u32,
@@ -56,6 +58,8 @@ pub(crate) struct DriverView {
     pub(super) short: String,
     #[serde(skip)]
     pub(super) connected: Option<SystemTime>,
+    #[serde(skip)]
+    pub(super) gone: Option<SystemTime>,
     #[serde(skip)]
     pub(crate) last_heard: Option<Duration>,
     #[serde(skip)]
@@ -107,6 +111,10 @@ impl Watched for DriverView {
 impl DriverView {
     pub(crate) fn state_cell(&self) -> Cell {
         Cell::styled(self.state, colour(self.state))
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone.is_some()
     }
 
     pub(crate) fn heard(&self) -> String {
@@ -188,7 +196,7 @@ impl From<Driver> for DriverView {
     fn from(driver: Driver) -> Self {
         let (connected, last_heard) = (time(driver.connected_at), duration(driver.last_heard));
         let (round_trip, oldest) = (duration(driver.round_trip), duration(driver.oldest_pending));
-        let last_error_time = time(driver.last_error_at);
+        let (last_error_time, gone) = (time(driver.last_error_at), time(driver.gone_at));
         Self {
             state: state(driver.state()),
             short: head(&driver.session_id, SHORT_ID).to_owned(),
@@ -205,6 +213,7 @@ impl From<Driver> for DriverView {
             address: driver.address,
             state_reason: driver.state_reason,
             connected_at: connected.map(rfc3339),
+            gone_at: gone.map(rfc3339),
             last_heard_seconds: last_heard.map(seconds),
             capacity: driver.capacity,
             in_flight: driver.in_flight,
@@ -221,6 +230,7 @@ impl From<Driver> for DriverView {
             last_error_at: last_error_time.map(rfc3339),
             odd_frames: driver.odd_frames,
             connected,
+            gone,
             last_heard,
             round_trip,
             oldest_pending: oldest,
@@ -241,6 +251,7 @@ fn state(state: DriverState) -> &'static str {
         DriverState::Ready => "Ready",
         DriverState::Suspect => "Suspect",
         DriverState::Draining => "Draining",
+        DriverState::Gone => "Gone",
     }
 }
 

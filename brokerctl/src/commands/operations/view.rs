@@ -33,7 +33,7 @@ pub(crate) struct OperationView {
     time_seconds: Option<f64>,
     pub(super) finished: bool,
     outcome: String,
-    message: String,
+    pub(crate) message: String,
     attempts: u32,
     time_left_seconds: Option<f64>,
     pub(crate) stuck: String,
@@ -83,7 +83,7 @@ impl OperationView {
         self.class.path()
     }
 
-    fn outcome_cell(&self) -> Cell {
+    pub(crate) fn outcome_cell(&self) -> Cell {
         match (self.outcome.as_str(), self.stuck.as_str()) {
             _ if !self.finished && self.stuck.is_empty() => "running".into(),
             (_, stuck) if !self.finished => {
