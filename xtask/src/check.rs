@@ -7,7 +7,10 @@ use std::{
 
 use anyhow::Context;
 
-use crate::shell::{self, cargo};
+use crate::{
+    lints,
+    shell::{self, cargo},
+};
 
 const CARGO_DENY: &str = "0.20.2";
 
@@ -21,6 +24,8 @@ pub(crate) fn run() -> anyhow::Result<()> {
         "--deny",
         "warnings",
     ]))?;
+
+    lints::check()?;
 
     let deny = cargo_deny()?;
     // The graphs of who uses a crate fill screens, for duplicates that are none of our doing.

@@ -8,9 +8,12 @@ use std::{env, process::ExitCode};
 use clap::Parser;
 
 mod check;
+mod fuzz;
 mod legacy;
+mod lints;
 mod python;
 mod shell;
+mod simulate;
 mod web;
 
 #[derive(Debug, Parser)]
@@ -20,8 +23,17 @@ enum Verb {
     Check,
     /// The real broker against a driver that speaks the protocol of 2018
     Legacy,
+    /// The system over a simulated network, by seed
+    Simulate(simulate::Seeds),
+    /// Breaks promises one at a time, and expects the simulation to find out
+    Mutants {
+        /// Only this one of tests/mutations
+        name: Option<String>,
+    },
     /// The operators' page in a real browser
     Web,
+    /// Mutated input for everything that reads what others wrote
+    Fuzz(fuzz::Fuzz),
 }
 
 fn main() -> ExitCode {
@@ -41,6 +53,9 @@ fn run(verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::Check => check::run(),
         Verb::Legacy => legacy::run(),
+        Verb::Simulate(seeds) => simulate::run(&seeds),
+        Verb::Mutants { name } => simulate::mutants(name.as_deref()),
         Verb::Web => web::run(),
+        Verb::Fuzz(fuzz) => fuzz::run(&fuzz),
     }
 }
