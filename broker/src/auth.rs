@@ -177,8 +177,7 @@ impl Auth {
         if verified.load(Ordering::Relaxed) == cas && now <= certificate.not_after {
             return Ok(());
         }
-        tls.verify(certificate, now)
-            .map_err(|problem| Denied::BadCertificate(problem.to_string()))?;
+        verify(tls, certificate, now)?;
         verified.store(cas, Ordering::Relaxed);
         Ok(())
     }
@@ -250,9 +249,7 @@ impl Auth {
         match &caller.proof {
             Proof::None => Ok(()),
             Proof::Certificate(certificate) => match &self.0.tls {
-                Some(tls) => tls
-                    .verify(certificate, SystemTime::now())
-                    .map_err(|problem| Denied::BadCertificate(problem.to_string())),
+                Some(tls) => verify(tls, certificate, SystemTime::now()),
                 None => Ok(()),
             },
             Proof::Token(token, _) => match self.holder(*token).await {
@@ -315,6 +312,14 @@ impl fmt::Debug for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} at {}", self.identity, self.address)
     }
+}
+
+fn verify(
+    tls: &broker_tls::Server,
+    certificate: &PeerCertificate,
+    now: SystemTime,
+) -> Result<(), Denied> {
+    tls.verify(certificate, now).map_err(|problem| Denied::BadCertificate(problem.to_string()))
 }
 
 /// Who showed nothing is told to show something, and not that the policy does not name it.

@@ -13,6 +13,7 @@ mod admin;
 pub mod catalog;
 mod controller;
 mod driver;
+pub mod guarded;
 pub mod history;
 pub mod process;
 mod submitter;

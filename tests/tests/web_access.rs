@@ -1,135 +1,28 @@
-//! Who gets to see and to do what on the admin port, and what no other site can have a browser do.
+//! Who gets to see what on the admin port, and who is logged in.
 
-use std::{fs, path::Path, sync::Arc, time::Duration};
+use std::{fs, path::Path, time::Duration};
 
 use axum::{
     body::Body,
     http::{Method, StatusCode},
 };
-use broker::{
-    audit::{Audit, Rotation, Target},
-    auth::{self, Authenticator, make_token},
-    server::{Broker, Settings},
+use broker_tests::{
+    Admin, TestBroker,
+    guarded::{
+        DRIVER, FORM, Guarded, HTML, JSON, ORIGIN, OURS, READER, SCRIPT, STEERER, STRANGER, bearer,
+        cookie_of,
+    },
 };
-use broker_proto::v1::broker_side::Control;
-use broker_tests::{Admin, Answer, Driver, TestBroker, catalog::catalog, hello};
 use broker_tls::{
     issue::{Authority, Subject},
     server::{Files, Server},
 };
-use serde_json::{Value, json};
-use tempfile::TempDir;
+use serde_json::json;
 use tokio::time::{advance, sleep};
 use tokio_stream::StreamExt as _;
 
-const DRIVER: &str = "spiffe://test/driver";
-const READER: &str = "spiffe://test/reader";
-const STEERER: &str = "spiffe://test/steerer";
-const STRANGER: &str = "spiffe://test/stranger";
-
-const POLICY: &str = "
-rules:
-- who: [spiffe://test/driver, token:driver]
-  driver: {kinds: [SimMachineClass]}
-- who: [spiffe://test/reader, token:reader]
-  operator: read
-- who: [spiffe://test/steerer, token:steerer]
-  operator: steer
-";
-
 const FACTS: [&str; 6] =
     ["/api/me", "/api/status", "/api/drivers", "/api/operations", "/api/events", "/metrics"];
-const HTML: (&str, &str) = ("accept", "text/html,application/xhtml+xml,*/*;q=0.8");
-const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
-const JSON: (&str, &str) = ("content-type", "application/json");
-const SCRIPT: (&str, &str) = ("x-machine-broker", "page");
-const OURS: (&str, &str) = ("sec-fetch-site", "same-origin");
-const ORIGIN: (&str, &str) = ("origin", "http://127.0.0.1:8080");
-
-/// A broker with a policy and a token file, and its admin port.
-struct Guarded {
-    folder: TempDir,
-    audit: Audit,
-    broker: TestBroker,
-    admin: Admin,
-    /// Of reader, steerer and driver.
-    tokens: [String; 3],
-}
-
-impl Guarded {
-    fn start() -> Self {
-        Self::with(None)
-    }
-
-    fn with(tls: Option<Server>) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let log = Target::File(folder.path().join("audit.log"), Rotation::default());
-        let audit = Audit::open(&log).expect("the folder is ours");
-        let made = ["reader", "steerer", "driver"].map(|name| make_token(name).expect("a token"));
-        let entries: String = made.iter().map(|(_, entry)| entry.as_str()).collect();
-        let (policy, tokens) = (folder.path().join("policy.yaml"), folder.path().join("tokens"));
-        fs::write(&policy, POLICY).expect("the folder is ours");
-        fs::write(&tokens, format!("tokens:\n{entries}")).expect("the folder is ours");
-        let (files, policy, tokens) =
-            auth::Files::open(Some(&policy), Some(&tokens)).expect("both are right");
-        let authenticators =
-            vec![Arc::new(tokens.expect("there is one")) as Arc<dyn Authenticator>];
-        let auth = auth::Settings { policy, authenticators, tls, ..auth::Settings::default() };
-        let settings = Settings { audit: audit.clone(), auth, ..Settings::new(catalog()) };
-        let broker = Broker::new(settings);
-        broker.follow(files);
-        let admin = Admin::of(&broker);
-        let tokens = made.map(|(token, _)| token.to_string());
-        Self { folder, audit, broker: TestBroker::serving(broker), admin, tokens }
-    }
-
-    fn change(&self, file: &str, from: &str, to: &str) {
-        let file = self.folder.path().join(file);
-        let text = fs::read_to_string(&file).expect("it is there");
-        assert!(text.contains(from));
-        fs::write(file, text.replace(from, to)).expect("the folder is ours");
-    }
-
-    async fn driver(&self, instance: &str) -> Driver {
-        Driver::welcomed(self.broker.channel_of(DRIVER).await, hello(instance)).await
-    }
-
-    async fn log_in(&self, token: &str) -> Answer {
-        self.admin.post("/login", &[HTML, FORM, OURS, ORIGIN], &format!("token={token}")).await
-    }
-
-    /// Logs in, and returns what the browser sends from then on.
-    async fn cookie(&self, token: &str) -> String {
-        let answer = self.log_in(token).await;
-        assert_eq!(answer.status, StatusCode::SEE_OTHER, "{}", answer.text);
-        cookie_of(&answer)
-    }
-
-    /// How many were denied for this reason, as metrics count them.
-    async fn denials(&self, reason: &str) -> u64 {
-        let authorization = bearer(&self.tokens[0]);
-        let metrics = self.admin.get("/metrics", &[("authorization", &authorization)]).await.text;
-        let name = format!("denials_total{{reason=\"{reason}\"}} ");
-        let count = metrics.lines().find_map(|line| line.split_once(&name)).expect("it is counted");
-        count.1.parse().expect("a number")
-    }
-
-    async fn audited(&self, event: &str) -> Vec<Value> {
-        self.audit.close(Duration::from_secs(60)).await;
-        let text = fs::read_to_string(self.folder.path().join("audit.log")).expect("a file");
-        let lines = text.lines().map(|line| serde_json::from_str(line).expect("JSON"));
-        lines.filter(|line: &Value| line["event"] == event).collect()
-    }
-}
-
-fn cookie_of(answer: &Answer) -> String {
-    let set = answer.headers["set-cookie"].to_str().unwrap();
-    set.split(';').next().unwrap().to_owned()
-}
-
-fn bearer(token: &str) -> String {
-    format!("Bearer {token}")
-}
 
 // ---- without a policy ----
 
@@ -492,132 +385,6 @@ async fn events_end_with_the_session_and_an_open_page_is_not_idle() {
     }
     let hours = began.elapsed().as_secs_f64() / 3600.0;
     assert!((12.0..12.1).contains(&hours), "{hours}");
-}
-
-// ---- steering ----
-
-#[tokio::test(start_paused = true)]
-async fn an_operator_who_may_steer_drains_and_evicts_from_the_page() {
-    let guarded = Guarded::start();
-    let mut driver = guarded.driver("a").await;
-    let cookie = guarded.cookie(&guarded.tokens[1]).await;
-    let steer = async |act: &str, name: &str, body: &str| {
-        let headers = [OURS, ORIGIN, JSON, SCRIPT, ("cookie", cookie.as_str())];
-        guarded.admin.post(&format!("/api/drivers/{name}/{act}"), &headers, body).await
-    };
-    let drained = steer("drain", &driver.session, r#"{"reason": "new version"}"#).await;
-    assert_eq!(drained.status, StatusCode::OK, "{}", drained.text);
-    assert_eq!(drained.json()["state"], "draining");
-    let (_, told) = driver.next_control().await;
-    let Control::Drain(drain) = told else { panic!("{told:?}") };
-    assert_eq!(drain.reason, "new version");
-    let path = format!("/api/drivers/{}", driver.session);
-    let history = guarded.admin.get(&path, &[("cookie", &cookie)]).await.json()["history"].clone();
-    assert!(history.to_string().contains("\"asked to leave\""), "{history}");
-
-    for (name, body, status) in [
-        ("nobody", "{}", StatusCode::NOT_FOUND),
-        ("a", "{", StatusCode::BAD_REQUEST),
-        ("a", r#"{"why": "x"}"#, StatusCode::UNPROCESSABLE_ENTITY),
-        ("a", &json!({"reason": "x".repeat(1025)}).to_string(), StatusCode::BAD_REQUEST),
-        ("a", &json!({"reason": "x".repeat(20_000)}).to_string(), StatusCode::PAYLOAD_TOO_LARGE),
-    ] {
-        assert_eq!(steer("evict", name, body).await.status, status, "{name} {:.40}", body);
-    }
-    let evicted = steer("evict", "a", r#"{"reason": "it hangs"}"#).await;
-    assert_eq!(evicted.status, StatusCode::OK, "{}", evicted.text);
-    assert!(driver.end().await.unwrap_err().message().contains("it hangs"));
-    let again = steer("evict", "a", "{}").await;
-    assert_eq!(again.status, StatusCode::NOT_FOUND);
-    assert!(again.text.contains("is gone since"), "{}", again.text);
-
-    let lines = guarded.audited("driver_drained").await;
-    assert_eq!(
-        (&lines[0]["identity"], &lines[0]["message"]),
-        (&json!("token:steerer"), &json!("new version"))
-    );
-    let lines = guarded.audited("driver_evicted").await;
-    let ok: Vec<_> = lines.iter().filter(|line| line["outcome"] == "ok").collect();
-    assert_eq!((ok.len(), &ok[0]["driver"]), (1, &json!("a")));
-}
-
-#[tokio::test(start_paused = true)]
-async fn who_may_only_read_steers_nothing() {
-    let guarded = Guarded::start();
-    let mut driver = guarded.driver("a").await;
-    let cookie = guarded.cookie(&guarded.tokens[0]).await;
-    let authorization = bearer(&guarded.tokens[0]);
-    for act in ["drain", "evict"] {
-        let path = format!("/api/drivers/{}/{act}", driver.session);
-        for credential in [("cookie", cookie.as_str()), ("authorization", &authorization)] {
-            let headers = [OURS, ORIGIN, JSON, SCRIPT, credential];
-            let answer = guarded.admin.post(&path, &headers, "{}").await;
-            assert_eq!(answer.status, StatusCode::FORBIDDEN);
-            assert_eq!(answer.text, "token:reader may not steer as operator\n");
-        }
-        let nobody = guarded.admin.post(&path, &[OURS, ORIGIN, JSON, SCRIPT], "{}").await;
-        assert_eq!(nobody.status, StatusCode::UNAUTHORIZED);
-    }
-    driver.hears_nothing_for(Duration::from_secs(1)).await;
-    let denied = guarded.audited("caller_denied").await;
-    let message = denied[0]["message"].as_str().unwrap();
-    assert!(message.ends_with("/drain: token:reader may not steer as operator"), "{message}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn no_cross_site_request_steers_anything() {
-    let guarded = Guarded::start();
-    let mut driver = guarded.driver("a").await;
-    let cookie = guarded.cookie(&guarded.tokens[1]).await;
-    let with_certificate = guarded.admin.with_certificate(STEERER);
-    let foreign = ("origin", "https://evil.example");
-    let attacks: &[&[(&'static str, &str)]] = &[
-        // The credentials alone.
-        &[],
-        &[JSON],
-        &[JSON, SCRIPT],
-        // A form of another site, or of a service on another port of this host.
-        &[("sec-fetch-site", "cross-site"), foreign, FORM],
-        &[("sec-fetch-site", "same-site"), ("origin", "http://127.0.0.1:9999"), FORM],
-        &[("sec-fetch-site", "cross-site"), foreign, ("content-type", "text/plain")],
-        // A script of another site, if a browser sent what it must not.
-        &[("sec-fetch-site", "cross-site"), foreign, JSON, SCRIPT],
-        &[("sec-fetch-site", "same-site"), JSON, SCRIPT],
-        &[("sec-fetch-site", "none"), JSON, SCRIPT],
-        &[foreign, JSON, SCRIPT],
-        &[("origin", "null"), JSON, SCRIPT],
-        &[OURS, foreign, JSON, SCRIPT],
-        // Of ours, but as a form can do it.
-        &[OURS, ORIGIN, JSON],
-        &[OURS, ORIGIN, SCRIPT],
-        &[OURS, ORIGIN, SCRIPT, FORM],
-        &[OURS, ORIGIN, SCRIPT, ("content-type", "text/plain")],
-    ];
-    for act in ["drain", "evict"] {
-        let path = format!("/api/drivers/{}/{act}", driver.session);
-        for attack in attacks {
-            let headers = [attack, [("cookie", cookie.as_str())].as_slice()].concat();
-            let answer = guarded.admin.post(&path, &headers, "{}").await;
-            assert_eq!(answer.status, StatusCode::FORBIDDEN, "{attack:?}");
-            assert!(answer.text.contains("another site"), "{}", answer.text);
-            let answer = with_certificate.post(&path, attack, "{}").await;
-            assert_eq!(answer.status, StatusCode::FORBIDDEN, "{attack:?}");
-        }
-        // Nor does any other method, and nobody gets leave to ask.
-        let preflight =
-            [foreign, ("access-control-request-method", "POST"), ("cookie", cookie.as_str())];
-        let leave = guarded.admin.ask(Method::OPTIONS, &path, &preflight, "").await;
-        assert_eq!(leave.status, StatusCode::METHOD_NOT_ALLOWED);
-        assert!(!leave.headers.keys().any(|name| name.as_str().starts_with("access-control")));
-        let get = guarded.admin.get(&path, &[OURS, ("cookie", &cookie)]).await;
-        assert_eq!(get.status, StatusCode::METHOD_NOT_ALLOWED);
-    }
-    driver.hears_nothing_for(Duration::from_secs(1)).await;
-    // The same from the page itself does it, so it was for these reasons.
-    let path = format!("/api/drivers/{}/drain", driver.session);
-    let answer = with_certificate.post(&path, &[ORIGIN, JSON, SCRIPT], "{}").await;
-    assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
-    assert_eq!(guarded.audited("driver_drained").await.len(), 1);
 }
 
 // ---- headers ----

@@ -59,6 +59,8 @@ pub(super) async fn let_in(State(web): State<Web>, request: Request, next: Next)
     let Some(peer) = peer(&asked) else { return no_peer() };
     match web.entrance.recognise(peer, &asked.headers).await {
         Ok(visitor) => {
+            // No route needs it, and what is not there cannot be shown.
+            asked.headers.remove(header::AUTHORIZATION);
             asked.extensions.insert(visitor);
             next.run(Request::from_parts(asked, body)).await
         }
