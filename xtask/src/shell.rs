@@ -29,7 +29,16 @@ pub(crate) fn cache() -> anyhow::Result<PathBuf> {
 
 /// The cargo that runs us.
 pub(crate) fn cargo() -> Command {
-    Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    // What it told us of ourselves. The build script of ring runs again when that changes, and with it
+    // all that depends on ring: there and back with every verb.
+    for (name, _) in env::vars_os() {
+        let name = name.to_string_lossy();
+        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
+            cargo.env_remove(&*name);
+        }
+    }
+    cargo
 }
 
 /// Shows the command, runs it and fails if it does.
