@@ -16,6 +16,7 @@ mod driver;
 pub mod guarded;
 pub mod history;
 pub mod process;
+pub mod proxy;
 mod submitter;
 mod wire;
 
