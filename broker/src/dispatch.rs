@@ -180,11 +180,8 @@ impl Dispatcher {
         }
         let request = account.ask.resolve(&*self.catalog, &self.registry)?;
         let request = Request { attempt: account.attempt, ..request };
-        if request.verb.is_mutation()
-            && let Some(since) = self.registry.settling_since(&request.key)
-            && Instant::now() < since + self.settle
-        {
-            return Ok(Started::TooEarly(since + self.settle));
+        if let Some(until) = self.settles_at(&request) {
+            return Ok(Started::TooEarly(until));
         }
         let operation = if request.verb.is_mutation() {
             match self.ledger.claim(request, deadline).map_err(Error::Conflict)? {
@@ -203,11 +200,23 @@ impl Dispatcher {
         // From here on the ticket settles the operation on every way out.
         let ticket = Ticket::new(operation);
         let session = self.place(&ticket)?;
+        // Looked at once more: the first driver to return says so and takes its seat, and we may have
+        // looked before the one and found it after the other.
+        if let Some(until) = self.settles_at(&ticket.operation().request) {
+            return Ok(Started::TooEarly(until));
+        }
         session.submit(ticket).map_err(|refused| match refused {
             Refused::Full => Error::Busy(waiter.operation().into(), session.info().capacity),
             Refused::Gone => Error::Lost(waiter.operation().into()),
         })?;
         Ok(Started::Waiting(waiter))
+    }
+
+    /// When drivers that may be on their way back have had their time, if that is to come.
+    fn settles_at(&self, request: &Request) -> Option<Instant> {
+        let since = self.registry.settling_since(&request.key);
+        let settled = since.filter(|_| request.verb.is_mutation())? + self.settle;
+        (Instant::now() < settled).then_some(settled)
     }
 
     /// The session for an operation.
