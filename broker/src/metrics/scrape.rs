@@ -17,6 +17,8 @@ use prometheus_client::{
     registry::Unit,
 };
 
+use tokio::runtime::Handle;
+
 use super::{Failure, Metrics};
 use crate::{
     inspect::Rooms,
@@ -61,6 +63,8 @@ impl Collector for Scrape {
         self.pending(&mut page)?;
         self.audit(&mut page)?;
         self.certificate(&mut page)?;
+        let tasks = Handle::try_current().map_or(0, |runtime| runtime.metrics().num_alive_tasks());
+        page.number("tasks", "Tasks of the runtime that are alive", None, tasks)?;
         self.counts(&mut page)
     }
 }
