@@ -4,13 +4,14 @@ It is here to be as old as it can be, not to be copied: it waits for the broker 
 serves one operation at a time and reads nothing meanwhile, has no heartbeat, and after the end of a
 stream dials again for ever. Its cloud is a folder, so that machines outlive it. Like the AWS driver
 of that time it makes a machine each time it is asked: an operation sent twice shows as two machines
-of one name.
+of one name. With --idempotent it looks first, as others did.
 
-Needs the stubs `infra_pb2` and `service_pb2` on its path; see `run`.
+Needs the stubs `infra_pb2` and `service_pb2` on its path; see `stubs.py`.
 """
 
 import argparse
 import base64
+import contextlib
 import importlib
 import json
 import logging
@@ -33,9 +34,11 @@ log = logging.getLogger("driver").info
 class Cloud:
     """Machines as files in a folder. Lets two of them carry one name, as clouds do."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, *, delay=0.0, journal=None):
         self.folder = pathlib.Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
+        self.delay = delay
+        self.journal = journal or Journal(None)
         # While this file exists, creates are slow: they started and do not end.
         self.hold = self.folder / "hold"
         # While this file exists, creates fail with its text.
@@ -51,13 +54,21 @@ class Cloud:
             time.sleep(0.02)
         if self.fault.exists():
             raise RuntimeError(self.fault.read_text().strip())
+        # Half of the time before the machine is there and half after, for those who are killed.
+        time.sleep(self.delay / 2)
         provider_id = f"legacy:///{uuid.uuid4()}"
         path = self._path(provider_id)
         # In one step, so that a reader never meets half a machine.
         part = path.with_suffix(".part")
         part.write_text(json.dumps({"id": provider_id, "name": name, **record}))
+        self.journal.write("making", id=provider_id, machine=name)
         part.rename(path)
+        time.sleep(self.delay / 2)
         return provider_id
+
+    def named(self, name):
+        """The id of a machine of this name, or None."""
+        return next((vm["id"] for vm in self.machines() if vm["name"] == name), None)
 
     def delete(self, provider_id):
         self._path(provider_id).unlink(missing_ok=True)
@@ -69,14 +80,40 @@ class Cloud:
         return self.folder / f"vm-{provider_id.rpartition('/')[2]}.json"
 
 
+class Journal:
+    """Tells tests what was done, in the lines of the sim driver's journal."""
+
+    def __init__(self, path):
+        self.file = None if path is None else os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+        self.number = 0
+
+    def write(self, what, **facts):
+        if self.file is not None:
+            line = {"at": time.monotonic_ns(), "process": os.getpid(), "what": what, **facts}
+            # One write, so that a line is whole or not there.
+            os.write(self.file, json.dumps(line).encode() + b"\n")
+
+    @contextlib.contextmanager
+    def executing(self, verb, machine):
+        self.number += 1
+        self.write("began", number=self.number, verb=verb, machine=machine, traceparent=None)
+        try:
+            yield
+        finally:
+            self.write("ended", number=self.number)
+
+
 class Driver:
     """The client library's part and the provider's, as one class."""
 
-    def __init__(self, broker, cloud, *, service, kind, group, version, retry=5.0):
+    def __init__(
+        self, broker, cloud, *, service, kind, group, version, retry=5.0, idempotent=False
+    ):
         package, _, self.service = service.partition(".")
         self.pb = importlib.import_module(f"{package}_pb2")
         self.pb_grpc = importlib.import_module(f"{package}_pb2_grpc")
         self.broker, self.cloud, self.retry = broker, cloud, retry
+        self.idempotent = idempotent
         self.kind, self.group, self.version = kind, group, version
         self.stub = None
         self.answers = None
@@ -119,10 +156,16 @@ class Driver:
         frames = self.stub.Register(iter(answers.get, None))
         try:
             for frame in frames:
-                answers.put(self._answer(frame))
+                with self._executing(frame):
+                    answers.put(self._answer(frame))
         finally:
             # Ends the thread in which grpc waits for our next answer.
             answers.put(None)
+
+    def _executing(self, frame):
+        if frame.operationType == "register":
+            return contextlib.nullcontext()
+        return self.cloud.journal.executing(frame.operationType, frame.params.machineName)
 
     def _answer(self, frame):
         log(f"operation {frame.operationID} {frame.operationType} {frame.params.machineName}")
@@ -177,6 +220,8 @@ class Driver:
         user_data = base64.b64decode(secret["data"]["userData"], validate=True).decode()
         record = {"class": meta.name, "revision": meta.revision, "userData": user_data}
         record["machineType"] = machine_class["spec"]["machineType"]
+        if self.idempotent and (there := self.cloud.named(machine_name)):
+            return there
         return self.cloud.create(machine_name, record)
 
     def get_machine_class(self, name, revision):
@@ -203,16 +248,20 @@ def main():
     parser.add_argument("--group", default="machine.sapcloud.io")
     parser.add_argument("--version", default="v1alpha1")
     parser.add_argument("--retry", type=float, default=5.0, help="seconds between two dials")
+    parser.add_argument("--delay", type=float, default=0.0, help="seconds that a create takes")
+    parser.add_argument("--idempotent", action="store_true", help="look before making")
+    parser.add_argument("--journal", help="file to append what is done to, for tests")
     args = parser.parse_args()
     logging.basicConfig(format="%(message)s", level=logging.INFO)
     driver = Driver(
         args.broker,
-        Cloud(args.cloud),
+        Cloud(args.cloud, delay=args.delay, journal=Journal(args.journal)),
         service=args.service,
         kind=args.kind,
         group=args.group,
         version=args.version,
         retry=args.retry,
+        idempotent=args.idempotent,
     )
 
     def terminate(*_):

@@ -186,9 +186,13 @@ impl Call {
     }
 
     fn succeeded(&self) -> bool {
-        let is_success =
-            |end: &End| matches!(end, End::Machine { .. } | End::Gone | End::Listed(_));
-        self.endings.first().is_some_and(|ending| is_success(&ending.what))
+        self.endings.first().is_some_and(|ending| ending.what.is_success())
+    }
+}
+
+impl End {
+    pub fn is_success(&self) -> bool {
+        matches!(self, End::Machine { .. } | End::Gone | End::Listed(_))
     }
 }
 

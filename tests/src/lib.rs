@@ -10,7 +10,9 @@
 )]
 
 mod admin;
+pub mod caller;
 pub mod catalog;
+pub mod chance;
 mod controller;
 mod driver;
 pub mod guarded;
@@ -19,6 +21,8 @@ pub mod process;
 pub mod proxy;
 mod submitter;
 mod wire;
+pub mod witness;
+pub mod world;
 
 use std::{
     fs,

@@ -1,9 +1,10 @@
 //! The real binaries as processes, to be killed.
 
 use std::{
+    collections::VecDeque,
     io::{BufRead as _, BufReader},
     net::SocketAddr,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, Command, Stdio},
     sync::{Arc, Mutex, OnceLock},
     thread,
@@ -19,8 +20,11 @@ use tonic::transport::{Channel, Endpoint};
 /// How long anything here may take on a busy machine before a test gives up.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where a binary of this workspace is, built if need be: `cargo test -p broker-tests` alone would
-/// not have built the other crates' binaries.
+/// How many lines of a process's output are kept.
+const KEPT_LINES: usize = 10_000;
+
+/// Where a binary of this workspace is, built as this program was if need be: `cargo test -p
+/// broker-tests` alone would not have built the other crates' binaries.
 pub fn binary(name: &str) -> PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
@@ -37,13 +41,16 @@ pub fn binary(name: &str) -> PathBuf {
         let built = cargo
             .args(["build", "--quiet", "--bins"])
             .args(packages)
+            .args((!cfg!(debug_assertions)).then_some("--release"))
             .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
             .status()
             .expect("cargo runs");
         assert!(built.success(), "the binaries must build");
-        let test = std::env::current_exe().expect("a test has a path");
-        // target/debug/deps/test → target/debug
-        test.parent().and_then(Path::parent).expect("tests are built below target").to_owned()
+        let program = std::env::current_exe().expect("a program has a path");
+        // target/debug/deps/test, or target/debug/program
+        let folder = program.parent().expect("programs are built below target");
+        let is_test = folder.ends_with("deps");
+        if is_test { folder.parent().expect("it has a name") } else { folder }.to_owned()
     });
     folder.join(name)
 }
@@ -51,8 +58,10 @@ pub fn binary(name: &str) -> PathBuf {
 /// A process of ours. Dropping it kills it.
 pub struct Process {
     child: Child,
-    lines: Arc<Mutex<Vec<String>>>,
+    lines: Lines,
 }
+
+type Lines = Arc<Mutex<VecDeque<String>>>;
 
 impl Process {
     /// Starts a program; what it prints can be waited for.
@@ -63,7 +72,7 @@ impl Process {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap_or_else(|error| panic!("{command:?} does not start: {error}"));
-        let lines = Arc::<Mutex<Vec<String>>>::default();
+        let lines = Lines::default();
         let stdout = child.stdout.take().expect("piped");
         let stderr = child.stderr.take().expect("piped");
         collect(stdout, Arc::clone(&lines));
@@ -78,7 +87,7 @@ impl Process {
     }
 
     pub fn output(&self) -> String {
-        self.lines.lock().expect("no panic").join("\n")
+        self.lines.lock().expect("no panic").make_contiguous().join("\n")
     }
 
     pub fn id(&self) -> u32 {
@@ -110,10 +119,14 @@ impl Drop for Process {
     }
 }
 
-fn collect(stream: impl std::io::Read + Send + 'static, lines: Arc<Mutex<Vec<String>>>) {
+fn collect(stream: impl std::io::Read + Send + 'static, lines: Lines) {
     thread::spawn(move || {
         for line in BufReader::new(stream).lines().map_while(Result::ok) {
-            lines.lock().expect("no panic").push(line);
+            let mut lines = lines.lock().expect("no panic");
+            if lines.len() == KEPT_LINES {
+                lines.pop_front();
+            }
+            lines.push_back(line);
         }
     });
 }
@@ -177,12 +190,26 @@ impl BrokerProcess {
 
     /// Waits until a metric is `right`.
     pub async fn until_metric(&self, name: &str, right: impl Fn(u64) -> bool) -> u64 {
+        let seen = self.watch_metric(name, right).await;
+        seen.unwrap_or_else(|value| panic!("{name} was never right, but {value:?}"))
+    }
+
+    /// Whether a metric comes to be `right`, as long as patience lasts.
+    pub async fn comes_to(&self, name: &str, right: impl Fn(u64) -> bool) -> bool {
+        self.watch_metric(name, right).await.is_ok()
+    }
+
+    async fn watch_metric(
+        &self,
+        name: &str,
+        right: impl Fn(u64) -> bool,
+    ) -> Result<u64, Option<u64>> {
         let give_up = Instant::now() + PATIENCE;
         loop {
             let value = self.metric(name).await;
             match value {
-                Some(value) if right(value) => return value,
-                _ if Instant::now() >= give_up => panic!("{name} was never right, but {value:?}"),
+                Some(value) if right(value) => return Ok(value),
+                _ if Instant::now() >= give_up => return Err(value),
                 _ => tokio::time::sleep(Duration::from_millis(50)).await,
             }
         }
@@ -190,9 +217,22 @@ impl BrokerProcess {
 
     /// The memory that it has, in KiB.
     pub fn memory(&self) -> u64 {
+        self.status("VmRSS:")
+    }
+
+    pub fn threads(&self) -> u64 {
+        self.status("Threads:")
+    }
+
+    pub fn descriptors(&self) -> usize {
+        let path = format!("/proc/{}/fd", self.process.id());
+        std::fs::read_dir(path).expect("it lives").count()
+    }
+
+    fn status(&self, field: &str) -> u64 {
         let path = format!("/proc/{}/status", self.process.id());
         let status = std::fs::read_to_string(path).expect("it lives");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
+        let line = status.lines().find_map(|line| line.strip_prefix(field)).expect("a line");
         line.trim().trim_end_matches(" kB").parse().expect("a number")
     }
 }

@@ -12,10 +12,13 @@ use std::{
 use driver_client::{Address, ClassRef};
 use serde::{Deserialize, Serialize};
 
+use crate::journal::{Journal, What};
+
 /// Cheap to clone; all clones, in any process, are the same cloud.
 #[derive(Clone, Debug)]
 pub struct Cloud {
     folder: PathBuf,
+    journal: Journal,
 }
 
 /// One VM, as its file tells.
@@ -54,13 +57,23 @@ impl Cloud {
     pub fn open(folder: impl Into<PathBuf>) -> io::Result<Self> {
         let folder = folder.into();
         fs::create_dir_all(&folder)?;
-        Ok(Self { folder })
+        Ok(Self { folder, journal: Journal::default() })
+    }
+
+    /// Whose VMs, and the executions of whose driver, are written down.
+    pub fn with_journal(self, journal: Journal) -> Self {
+        Self { journal, ..self }
+    }
+
+    pub(crate) fn journal(&self) -> &Journal {
+        &self.journal
     }
 
     /// Starts a VM, or replaces what is known of it.
     pub fn put(&self, vm: &Vm) -> io::Result<()> {
         let aside = self.folder.join(format!(".{}.tmp", vm.id));
         fs::write(&aside, serde_json::to_vec_pretty(vm)?)?;
+        self.journal.write(What::Making { id: vm.provider_id(), machine: vm.name.clone() });
         fs::rename(aside, self.path(&vm.name, &vm.id))
     }
 
@@ -78,10 +91,12 @@ impl Cloud {
 
     /// Ends a VM, if it is there.
     pub fn remove(&self, vm: &Vm) -> io::Result<()> {
+        self.journal.write(What::Removing { id: vm.provider_id() });
         match fs::remove_file(self.path(&vm.name, &vm.id)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => self.journal.write(What::Removed { id: vm.provider_id() }),
         }
+        Ok(())
     }
 
     /// All VMs of an owner.

@@ -27,6 +27,7 @@ impl Driver for Sim {
     }
 
     async fn create(&self, op: &Operation) -> Result<Machine, Error> {
+        let _execution = self.cloud.journal().executing(op);
         let spec = prepare(op).await?;
         let user_data = op.user_data().await?;
 
@@ -60,6 +61,7 @@ impl Driver for Sim {
     }
 
     async fn initialize(&self, op: &Operation) -> Result<Machine, Error> {
+        let _execution = self.cloud.journal().executing(op);
         let spec = prepare(op).await?;
         let mut vm = self.find(op).await?.ok_or_else(|| absent(op))?;
         vm.initialized = true;
@@ -69,6 +71,7 @@ impl Driver for Sim {
     }
 
     async fn delete(&self, op: &Operation) -> Result<(), Error> {
+        let _execution = self.cloud.journal().executing(op);
         let spec = prepare(op).await?;
         pause(op, spec.delete_delay).await?;
         // A driver's second duty: deleting what is not there succeeds.
@@ -77,12 +80,14 @@ impl Driver for Sim {
     }
 
     async fn get_status(&self, op: &Operation) -> Result<Machine, Error> {
+        let _execution = self.cloud.journal().executing(op);
         let spec = prepare(op).await?;
         let vm = self.find(op).await?.ok_or_else(|| absent(op))?;
         described(vm, &spec)
     }
 
     async fn list(&self, op: &Operation) -> Result<Vec<ListedMachine>, Error> {
+        let _execution = self.cloud.journal().executing(op);
         let spec = prepare(op).await?;
         pause(op, spec.list_delay).await?;
         let owner = Owner::from(op.class_ref());
@@ -94,6 +99,7 @@ impl Driver for Sim {
     }
 
     async fn get_volume_ids(&self, op: &Operation) -> Result<Vec<String>, Error> {
+        let _execution = self.cloud.journal().executing(op);
         prepare(op).await?;
         // As CSI does: the handle of a volume is its id. Volumes of others have none for us.
         let id = |spec: &String| {

@@ -2,10 +2,11 @@
 //!
 //! `cloud` is the provider: VMs are files, so they survive any crash of the driver. `spec` is
 //! what a machine class may say, faults on demand included. `driver` is the part that every
-//! driver has to write: the verbs.
+//! driver has to write: the verbs. `journal` is for tests that want to know what was done.
 
 mod cloud;
 mod driver;
+pub mod journal;
 mod spec;
 
 use std::{
@@ -23,6 +24,7 @@ use tracing_subscriber::{
 pub use crate::{
     cloud::{Cloud, Owner, Vm},
     driver::Sim,
+    journal::Journal,
 };
 
 #[derive(Clone, Debug, clap::Args)]
@@ -30,6 +32,10 @@ pub struct Args {
     /// The folder that holds the VMs, one file each [default: a folder for temporary files]
     #[arg(long, env = "SIM_CLOUD", value_name = "DIR")]
     pub cloud: Option<PathBuf>,
+
+    /// Append what is done to this file, a line each, for tests to read [default: nowhere]
+    #[arg(long, value_name = "FILE")]
+    pub journal: Option<PathBuf>,
 
     /// The kind of machine class to serve
     #[arg(long, default_value = "SimMachineClass")]
@@ -112,6 +118,13 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let folder = args.cloud.unwrap_or_else(|| env::temp_dir().join("machine-broker-sim-cloud"));
     let cloud = Cloud::open(&folder)
         .with_context(|| format!("cannot use {} as a cloud", folder.display()))?;
+    let cloud = match &args.journal {
+        None => cloud,
+        Some(file) => cloud.with_journal(
+            Journal::open(file)
+                .with_context(|| format!("cannot write a journal to {}", file.display()))?,
+        ),
+    };
     driver_client::run(config, Sim::new(cloud)).await?;
     Ok(())
 }

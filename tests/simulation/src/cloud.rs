@@ -12,7 +12,10 @@ use std::{
     time::Duration,
 };
 
-use broker_tests::history::{self, Recorder};
+use broker_tests::{
+    caller::call_of,
+    history::{self, Recorder},
+};
 use driver_client::{Code, Driver, Error, ListedMachine, Machine, Operation, Verb, async_trait};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -91,10 +94,7 @@ pub(crate) struct CloudDriver {
 
 impl CloudDriver {
     fn executing(&self, op: &Operation, verb: history::Verb) -> impl Drop + use<> {
-        let trace = op.traceparent().and_then(|parent| parent.get(3..35));
-        let call = trace.and_then(|trace| u64::from_str_radix(&trace[16..], 16).ok());
-        // Numbers of traces begin with one.
-        let call = call.and_then(|call| call.checked_sub(1));
+        let call = call_of(op.traceparent());
         self.cloud.recorder.executing(&self.boot, call, verb, op.machine_name())
     }
 

@@ -11,7 +11,6 @@
 //! random backoffs, is none of its business.
 
 mod caller;
-mod chance;
 mod cloud;
 mod hosts;
 mod network;
@@ -24,7 +23,10 @@ use std::{
     time::Duration,
 };
 
-use broker_tests::history::{History, Violation, check};
+use broker_tests::{
+    chance,
+    history::{History, Violation, check},
+};
 use siphasher::sip::SipHasher13;
 use tokio::runtime;
 

@@ -12,29 +12,29 @@ use siphasher::sip::SipHasher13;
 
 /// A stream of draws. Cheap to clone: all clones draw from the same one.
 #[derive(Clone, Debug)]
-pub(crate) struct Chance(Arc<Mutex<StdRng>>);
+pub struct Chance(Arc<Mutex<StdRng>>);
 
 impl Chance {
     /// A stream of its own for each `purpose`, so that one more draw here changes nothing there.
-    pub(crate) fn new(seed: u64, purpose: &str) -> Self {
+    pub fn new(seed: u64, purpose: &str) -> Self {
         let mut hasher = SipHasher13::new();
         (seed, purpose).hash(&mut hasher);
         Self(Arc::new(Mutex::new(StdRng::seed_from_u64(hasher.finish()))))
     }
 
-    pub(crate) fn among(&self, range: Range<usize>) -> usize {
+    pub fn among(&self, range: Range<usize>) -> usize {
         self.0.lock().expect("no panic while locked").random_range(range)
     }
 
-    pub(crate) fn percent(&self, percent: usize) -> bool {
+    pub fn percent(&self, percent: usize) -> bool {
         self.among(0..100) < percent
     }
 
-    pub(crate) fn pick<'a, T>(&self, things: &'a [T]) -> &'a T {
+    pub fn pick<'a, T>(&self, things: &'a [T]) -> &'a T {
         &things[self.among(0..things.len())]
     }
 
-    pub(crate) fn millis(&self, range: Range<usize>) -> Duration {
+    pub fn millis(&self, range: Range<usize>) -> Duration {
         Duration::from_millis(self.among(range) as u64)
     }
 }
