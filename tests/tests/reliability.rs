@@ -26,7 +26,7 @@ fn sources(folder: &Path, found: &mut BTreeMap<String, String>) {
 fn every_fault_has_a_line_and_every_test_that_is_named_exists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut sources_by_name = BTreeMap::new();
-    for folder in ["broker/src", "driver-client/src", "tests/tests"] {
+    for folder in ["broker/src", "driver-client/src", "tests/tests", "tests/chaos/tests"] {
         sources(&root.join(folder), &mut sources_by_name);
     }
     let page = fs::read_to_string(root.join("docs/reliability.md")).expect("the page");

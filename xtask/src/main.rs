@@ -7,6 +7,7 @@ use std::{env, process::ExitCode};
 
 use clap::Parser;
 
+mod chaos;
 mod check;
 mod fuzz;
 mod legacy;
@@ -30,6 +31,12 @@ enum Verb {
         /// Only this one of tests/mutations
         name: Option<String>,
     },
+    /// Kills the broker, or drivers, while a thousand machines are made; --help tells all
+    #[command(disable_help_flag = true)]
+    Chaos(chaos::Args),
+    /// Load and random faults for minutes, and whether the broker stays as it is; --help tells all
+    #[command(disable_help_flag = true)]
+    Soak(chaos::Args),
     /// The operators' page in a real browser
     Web,
     /// Mutated input for everything that reads what others wrote
@@ -55,6 +62,8 @@ fn run(verb: Verb) -> anyhow::Result<()> {
         Verb::Legacy => legacy::run(),
         Verb::Simulate(seeds) => simulate::run(&seeds),
         Verb::Mutants { name } => simulate::mutants(name.as_deref()),
+        Verb::Chaos(args) => chaos::run("chaos", &args),
+        Verb::Soak(args) => chaos::run("soak", &args),
         Verb::Web => web::run(),
         Verb::Fuzz(fuzz) => fuzz::run(&fuzz),
     }
