@@ -95,8 +95,8 @@ pub struct Options {
     #[arg(long, env = "BROKER_GRACE", value_name = "TIME")]
     grace: Option<Span>,
 
-    /// After a restart, how long changes of machines wait for drivers that were connected before to
-    /// return, so that a retry meets the one that may still be at it [default: 5s]
+    /// After a start, how long changes of machines wait for drivers that an earlier broker process knew
+    /// to return, so that a retry meets the one that may still be at it [default: 5s]
     #[arg(long, env = "BROKER_SETTLE", value_name = "TIME")]
     settle: Option<Span>,
 

@@ -55,7 +55,7 @@ pub struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// After a restart, changes of machines wait for `settle`, so that drivers can return.
+    /// After a start, changes of machines wait for `settle`, so that drivers can return.
     pub fn new(
         registry: Registry,
         ledger: Ledger,
@@ -205,6 +205,7 @@ impl Dispatcher {
         if let Some(until) = self.settles_at(&ticket.operation().request) {
             return Ok(Started::TooEarly(until));
         }
+        self.note_move(&ticket, &session);
         session.submit(ticket).map_err(|refused| match refused {
             Refused::Full => Error::Busy(waiter.operation().into(), session.info().capacity),
             Refused::Gone => Error::Lost(waiter.operation().into()),
@@ -214,9 +215,23 @@ impl Dispatcher {
 
     /// When drivers that may be on their way back have had their time, if that is to come.
     fn settles_at(&self, request: &Request) -> Option<Instant> {
-        let since = self.registry.settling_since(&request.key);
-        let settled = since.filter(|_| request.verb.is_mutation())? + self.settle;
+        if !request.verb.is_mutation() {
+            return None;
+        }
+        let settled = self.registry.settling_since(&request.key) + self.settle;
         (Instant::now() < settled).then_some(settled)
+    }
+
+    /// Tells who changed the machine before that another does now.
+    fn note_move(&self, ticket: &Ticket, to: &SessionHandle) {
+        let request = &ticket.operation().request;
+        if request.verb.is_mutation()
+            && let machine = request.machine_id()
+            && let Some(from) = self.ledger.last_served_by_another(&machine, &to.info().instance)
+            && let Some(from) = self.registry.seated(&request.key, &from)
+        {
+            from.forget(machine);
+        }
     }
 
     /// The session for an operation.

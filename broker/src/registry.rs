@@ -36,8 +36,9 @@ use crate::{
 
 /// How long an incumbent has to prove that it lives, before a newcomer takes its seat.
 const PROOF_WITHIN: Duration = Duration::from_secs(2);
-/// When a duplicate may come again: by then a dead incumbent is noticed.
-const DUPLICATE_RETRY: Duration = Duration::from_secs(10);
+/// When a duplicate may come again. Soon: if this broker is restarted, it has to hear within `--settle`
+/// of what one that waits outside still runs.
+const DUPLICATE_RETRY: Duration = Duration::from_secs(2);
 
 /// Cheap to clone: every clone is the same registry.
 #[derive(Clone, Debug)]
@@ -185,8 +186,8 @@ impl Registry {
         self.0.settling.returned(&session.info().instance, &session.info().keys)
     }
 
-    /// Since when drivers of this key are waited for, if they are.
-    pub fn settling_since(&self, key: &DriverKey) -> Option<Instant> {
+    /// Since when drivers of this key that may be on their way back are waited for.
+    pub fn settling_since(&self, key: &DriverKey) -> Instant {
         self.0.settling.since(key)
     }
 
@@ -195,6 +196,13 @@ impl Registry {
         // The handle comes out by clone, so that no map guard is held across an await.
         let seats = self.0.groups.get(wanted.key).ok_or(Missing::NoDriver)?;
         choose(&seats, self.0.seating.policy(wanted.key), wanted)
+    }
+
+    /// The session of this very process under a key.
+    pub fn seated(&self, key: &DriverKey, instance: &Instance) -> Option<SessionHandle> {
+        let seats = self.0.groups.get(key)?;
+        let seat = seats.iter().find(|seat| seat.session.info().instance == *instance)?;
+        Some(seat.session.clone())
     }
 
     /// Who may be asked for an operation that was lost and may still run.

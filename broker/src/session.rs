@@ -26,7 +26,7 @@ pub use self::{
     machine::{Call, Oddities, Ticket},
     record::{LastError, Record},
 };
-use crate::{auth, metrics::Metrics};
+use crate::{auth, driver::MachineId, metrics::Metrics};
 
 /// What this driver can do, agreed in the handshake.
 #[derive(Clone, Copy, Debug)]
@@ -229,6 +229,9 @@ impl Session {
                 let changed = v1::SecretChanged { namespace, name };
                 self.machine.tell("secret_changed", Control::SecretChanged(changed));
             }
+            Command::Forget(machine) => {
+                self.machine.tell("forget", forget(&machine));
+            }
         }
     }
 
@@ -238,4 +241,15 @@ impl Session {
             proven.send(()).ok();
         }
     }
+}
+
+/// What a driver is told whose memory of a machine is not true any more.
+pub fn forget(machine: &MachineId) -> Control {
+    let class = v1::ClassRef {
+        api_version: machine.api_version.to_string(),
+        kind: machine.kind.to_string(),
+        namespace: machine.namespace.to_string(),
+        ..Default::default()
+    };
+    Control::Forget(v1::Forget { class: Some(class), machine_name: machine.name.to_string() })
 }

@@ -112,7 +112,7 @@ impl Connection {
         let draw = rand::random::<f64>();
         let draining = self.shared.drain.is_cancelled();
         let opened = tokio::select! {
-            opened = handshake::open(&self.shared, &self.url, self.returning) => opened,
+            opened = handshake::open(&self.shared, self.address, &self.url, self.returning) => opened,
             // Whether it is still worth dialling is for the caller to see.
             () = self.shared.drain.cancelled(), if !draining => return Ok(Duration::ZERO),
             () = self.shared.stop.cancelled() => return Ok(Duration::ZERO),
@@ -122,8 +122,10 @@ impl Connection {
             Err(Failure::Rejected(rejection)) if !rejection.retryable => return Err(rejection),
             Err(failure) => {
                 let wait = self.backoff.next(Duration::ZERO, draw);
-                // Never before the broker's time, and not all at that time either.
-                let wait = failure.retry_after().map_or(wait, |after| after + wait);
+                // Never before the broker's time, and not all at that time either; but not much later, lest
+                // one that waits outside misses the start of the next broker process.
+                let after = failure.retry_after().unwrap_or_default();
+                let wait = wait.max(after + wait.min(after));
                 warn!(%failure, ?wait, "no session");
                 return Ok(wait);
             }

@@ -27,8 +27,8 @@ use crate::{
     error::{Code, Error},
     operation::{Job, Operation},
     operations::{
-        AddressId, Begin, ExecutionId, Owed, Report, Request, Resume, SessionId, Table, Ticket,
-        busy,
+        AddressId, Begin, ExecutionId, MachineKey, Owed, Recollection, Report, Request, Resume,
+        SessionId, Table, Ticket, busy,
     },
 };
 
@@ -192,6 +192,14 @@ impl Executor {
         if let Some(abandoned) = state.table.cancel(session, operation) {
             state.cancel(abandoned);
         }
+    }
+
+    pub(crate) fn recollect(&self, address: AddressId) -> Recollection {
+        self.lock().table.recollect(address, Instant::now())
+    }
+
+    pub(crate) fn forget(&self, machine: &MachineKey) {
+        self.lock().table.forget(machine);
     }
 
     pub(crate) fn owes(&self, address: AddressId) -> Owed {

@@ -27,7 +27,10 @@ use tokio::time::Instant;
 
 pub use self::key::ClassRef;
 pub(crate) use self::key::{Fingerprint, MachineKey, Request};
-use self::{memory::Memory, unreported::Unreported};
+use self::{
+    memory::{Memory, REMEMBERED_FOR},
+    unreported::{Reports, Unreported},
+};
 use crate::{
     answer::Outcome,
     error::{Code, Error},
@@ -83,6 +86,15 @@ pub(crate) struct Resume {
     pub(crate) running: Vec<Arc<Request>>,
 }
 
+/// What a broker should know before it decides anything: what runs for it, and the latest end of each
+/// machine, well or not.
+#[derive(Debug, Default)]
+pub(crate) struct Recollection {
+    pub(crate) running: Vec<Arc<Request>>,
+    /// The newest first.
+    pub(crate) ended: Vec<Report>,
+}
+
 /// What a broker has not been told yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owed {
@@ -98,6 +110,9 @@ pub(crate) struct Table {
     executions: HashMap<ExecutionId, Execution>,
     machines: HashMap<MachineKey, ExecutionId>,
     memory: Memory,
+    /// Of as much time as the memory: whoever was last at a machine has to say so, lest another who
+    /// remembers it is believed.
+    ends: Reports,
     unreported: Unreported,
     /// How many executions there may be, running and queued together.
     room: usize,
@@ -131,6 +146,7 @@ impl Table {
             executions: HashMap::new(),
             machines: HashMap::new(),
             memory: Memory::default(),
+            ends: Reports::default(),
             unreported: Unreported::default(),
             room,
             closed: false,
@@ -274,6 +290,7 @@ impl Table {
         let report = Report { request: execution.request, outcome: Arc::new(outcome), ended: now };
         if report.request.verb.mutates() {
             self.machines.remove(&report.request.machine_key());
+            self.ends.push(report.clone(), true);
         }
         self.memory.learn(&report, execution.began, now);
         let tickets = execution.waiters.into_iter().map(|waiter| waiter.ticket).collect();
@@ -345,6 +362,28 @@ impl Table {
             }
         }
         Resume { ended, running }
+    }
+
+    /// Tells a broker what we know, whether or not it knows it already.
+    pub(crate) fn recollect(&self, address: AddressId, now: Instant) -> Recollection {
+        let asked = |execution: &&Execution| {
+            execution.request.verb.mutates()
+                && execution.waiters.iter().any(|waiter| waiter.ticket.address == address)
+        };
+        let lately = |report: &&Report| {
+            now.saturating_duration_since(report.ended) < REMEMBERED_FOR
+                && !self.machines.contains_key(&report.request.machine_key())
+        };
+        Recollection {
+            running: self.executions.values().filter(asked).map(|e| e.request.clone()).collect(),
+            ended: self.ends.newest_first().filter(lately).cloned().collect(),
+        }
+    }
+
+    /// Another instance has changed the machine, and has more to tell of it than we.
+    pub(crate) fn forget(&mut self, machine: &MachineKey) {
+        self.memory.forget_all(machine);
+        self.ends.remove(machine);
     }
 
     /// What a new session of this address would have to report, now or later.

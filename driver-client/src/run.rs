@@ -173,6 +173,7 @@ fn registration(config: &Config, instance_id: &str, driver: &dyn Driver) -> wire
             capacity: config.capacity.try_into().unwrap_or(u32::MAX),
             // Each connection's own to say.
             returning: false,
+            resumed: Vec::new(),
         }),
         ..wire::Registration::default()
     }

@@ -58,6 +58,7 @@ pub fn hello(instance: &str) -> Hello {
         paging: true,
         capacity: 4,
         returning: false,
+        resumed: Vec::new(),
     }
 }
 
@@ -92,7 +93,8 @@ pub fn page<'a>(names: impl IntoIterator<Item = &'a str>, more: bool) -> Operati
 }
 
 /// A driver's side of its stream. Pings are answered behind its back, with what it has accepted and
-/// not answered, for as long as it is not told to be silent. Dropping it cuts the connection.
+/// not answered, for as long as it is not told to be silent; what it is to forget is written down.
+/// Dropping it cuts the connection.
 pub struct Driver {
     channel: Channel,
     service: Service,
@@ -110,6 +112,7 @@ struct Voice {
     send: mpsc::UnboundedSender<Option<DriverSide>>,
     running: Arc<Mutex<BTreeSet<i32>>>,
     silent: Arc<AtomicBool>,
+    forgotten: Arc<Mutex<Vec<String>>>,
 }
 
 impl Voice {
@@ -156,7 +159,8 @@ impl Driver {
             request.metadata_mut().insert("authorization", value);
         }
         let stream = grpc.streaming(request, service.path("Register"), codec).await?.into_inner();
-        let voice = Voice { send, running: Arc::default(), silent: Arc::default() };
+        let (running, silent, forgotten) = Default::default();
+        let voice = Voice { send, running, silent, forgotten };
         let (heard, frames) = mpsc::unbounded_channel();
         let reader = tokio::spawn(read(stream, voice.clone(), heard));
         let (token, session) = (String::new(), String::new());
@@ -412,6 +416,11 @@ impl Driver {
         self.say(0, "resumed", Response::Resumed(resumed));
     }
 
+    /// The machines of which it was told that another changed them.
+    pub fn forgotten(&self) -> Vec<String> {
+        self.voice.forgotten.lock().expect("no panic while locked").clone()
+    }
+
     /// Cuts the connection, as a crash would.
     pub fn vanish(self) {}
 
@@ -467,6 +476,9 @@ async fn read(
             && !voice.silent.load(Ordering::Acquire)
         {
             voice.pong(ping.sequence);
+        } else if let Ok(BrokerSide { control: Some(Control::Forget(forget)), .. }) = &frame {
+            let mut forgotten = voice.forgotten.lock().expect("no panic while locked");
+            forgotten.push(forget.machine_name.clone());
         } else if heard.send(frame).is_err() {
             return;
         }

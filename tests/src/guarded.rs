@@ -65,7 +65,7 @@ impl Guarded {
         let authenticators =
             vec![Arc::new(tokens.expect("there is one")) as Arc<dyn Authenticator>];
         let auth = auth::Settings { policy, authenticators, tls, ..auth::Settings::default() };
-        let settings = Settings { audit: audit.clone(), auth, ..Settings::new(catalog()) };
+        let settings = Settings { audit: audit.clone(), auth, ..crate::settings(catalog()) };
         let broker = Broker::new(settings);
         broker.follow(files);
         let admin = Admin::of(&broker);

@@ -87,40 +87,45 @@ pub struct TestBroker {
 }
 
 impl TestBroker {
-    /// With the sample catalog and default settings.
+    /// With the sample catalog and default settings, but for [`settled`].
     pub fn start() -> Self {
-        Self::with(Admission::default(), Seating::default(), Static::sample())
+        Self::of_catalog(Static::sample())
+    }
+
+    /// That has just started, perhaps not for the first time: it waits for drivers that may return.
+    pub fn restarted(policy: Policy) -> Self {
+        let seating = Seating { default: policy, ..Seating::default() };
+        Self::with(Admission::default(), seating, Static::sample())
     }
 
     /// Whose drivers share every kind by this policy.
     pub fn seated(policy: Policy) -> Self {
         let seating = Seating { default: policy, ..Seating::default() };
-        Self::with(Admission::default(), seating, Static::sample())
+        Self::with(settled(), seating, Static::sample())
     }
 
     /// Where so many operations may wait for a driver beyond its capacity.
     pub fn queueing(queue: usize) -> Self {
-        let admission = Admission { queue, ..Admission::default() };
+        let admission = Admission { queue, ..settled() };
         Self::with(admission, Seating::default(), Static::sample())
     }
 
     pub fn of_catalog(catalog: Arc<dyn Catalog>) -> Self {
-        Self::with(Admission::default(), Seating::default(), catalog)
+        Self::with(settled(), Seating::default(), catalog)
     }
 
-    pub fn with(admission: Admission, seating: Seating, catalog: Arc<dyn Catalog>) -> Self {
-        let defaults = Settings::new(catalog);
-        Self::serving(Broker::new(Settings { admission, seating, ..defaults }))
+    fn with(admission: Admission, seating: Seating, catalog: Arc<dyn Catalog>) -> Self {
+        Self::serving(Broker::new(Settings { admission, seating, ..settings(catalog) }))
     }
 
     /// Whose audit log is this one.
     pub fn audited(catalog: Arc<dyn Catalog>, audit: Audit) -> Self {
-        Self::serving(Broker::new(Settings { audit, ..Settings::new(catalog) }))
+        Self::serving(Broker::new(Settings { audit, ..settings(catalog) }))
     }
 
     /// Whose callers may do what this policy says. It is read from `folder`, again and again.
     pub fn guarded(folder: &Path, policy: &str, catalog: Arc<dyn Catalog>, audit: Audit) -> Self {
-        Self::guarded_within(folder, policy, Settings { audit, ..Settings::new(catalog) })
+        Self::guarded_within(folder, policy, Settings { audit, ..settings(catalog) })
     }
 
     /// The same with other settings.
@@ -136,7 +141,7 @@ impl TestBroker {
 
     /// Where no one may take more than this.
     pub fn within(limits: Limits) -> Self {
-        Self::serving(Broker::new(Settings { limits, ..Settings::new(Static::sample()) }))
+        Self::serving(Broker::new(Settings { limits, ..settings(Static::sample()) }))
     }
 
     /// A broker that was made otherwise.
@@ -285,6 +290,16 @@ impl TestBroker {
         self.until_drivers(0).await;
         assert_eq!(self.running().await, [], "operations still run");
     }
+}
+
+/// The defaults, but for [`settled`].
+pub fn settings(catalog: Arc<dyn Catalog>) -> Settings {
+    Settings { admission: settled(), ..Settings::new(catalog) }
+}
+
+/// No test but those about it waits for drivers that might return to a broker that has just started.
+fn settled() -> Admission {
+    Admission { settle: Duration::ZERO, ..Admission::default() }
 }
 
 impl Drop for TestBroker {

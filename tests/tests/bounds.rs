@@ -44,7 +44,7 @@ impl Guarded {
         let folder = tempfile::tempdir().expect("a folder");
         let log = Target::File(folder.path().join("audit.log"), Rotation::default());
         let audit = Audit::open(&log).expect("the folder is ours");
-        let settings = Settings { audit, limits, ..Settings::new(Static::sample()) };
+        let settings = Settings { audit, limits, ..broker_tests::settings(Static::sample()) };
         let broker = TestBroker::guarded_within(folder.path(), POLICY, settings);
         Self { folder, broker }
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use broker::registry::Policy;
 use broker_proto::v1::{MachineRequest, OperationResult, Resumed, driver_side::Response};
 use broker_tests::{
     Controller, Driver, Hello, TestBroker, delivery, fact, failed, hello, machine, reason,
@@ -269,7 +270,7 @@ async fn what_a_driver_resumes_after_a_restart_of_the_broker_meets_no_other_inst
 async fn a_success_that_a_driver_resumes_is_asked_for_where_it_is_known() {
     // Lost here, or given to the driver by a broker before this one.
     for lost_here in [true, false] {
-        let broker = TestBroker::start();
+        let broker = TestBroker::restarted(Policy::Share);
         let controller = broker.controller().await;
         if lost_here {
             lose_a_create(&broker, &controller).await;
@@ -292,7 +293,7 @@ async fn a_success_that_a_driver_resumes_is_asked_for_where_it_is_known() {
 
 #[tokio::test(start_paused = true)]
 async fn an_end_that_was_settled_long_ago_binds_nobody() {
-    let broker = TestBroker::start();
+    let broker = TestBroker::restarted(Policy::Share);
     let controller = broker.controller().await;
     broker.driver("a").await.vanish();
     broker.until_drivers(0).await;
@@ -319,7 +320,7 @@ async fn of_several_who_tell_a_new_broker_of_one_machine_the_one_that_counts_is_
         (None, Some(10), "first"),
     ];
     for (one, other, asked) in cases {
-        let broker = TestBroker::start();
+        let broker = TestBroker::restarted(Policy::Share);
         let mut drivers = Vec::new();
         for (instance, ended) in [("first", one), ("second", other)] {
             let returning = Hello { returning: true, ..hello(instance) };

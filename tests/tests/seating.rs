@@ -366,7 +366,7 @@ async fn a_provider_specific_driver_that_comes_does_not_cut_off_a_retry() {
 
 #[tokio::test(start_paused = true)]
 async fn after_a_restart_a_retry_waits_for_the_instance_that_may_still_be_at_it() {
-    let broker = TestBroker::start();
+    let broker = TestBroker::restarted(Policy::Share);
     let controller = broker.controller().await;
     let returning = |instance: &str| Hello { returning: true, ..hello(instance) };
     let mut first = broker.driver_with(returning("first")).await;
@@ -387,9 +387,10 @@ async fn after_a_restart_a_retry_waits_for_the_instance_that_may_still_be_at_it(
 
 #[tokio::test(start_paused = true)]
 async fn a_driver_that_this_broker_knows_is_given_work_at_once_when_it_is_back() {
-    let broker = TestBroker::start();
+    let broker = TestBroker::restarted(Policy::Share);
     broker.driver("a").await.vanish();
     broker.until_drivers(0).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
     let mut back = broker.driver_with(Hello { returning: true, ..hello("a") }).await;
     let create = broker.controller().await.creating("w");
     let started = Instant::now();

@@ -103,7 +103,7 @@ impl Secured {
         };
         let tls = Server::open(files).expect("good files");
         let auth = auth::Settings { tls: Some(tls.clone()), ..auth::Settings::default() };
-        let broker = Broker::new(Settings { auth, ..Settings::new(Static::sample()) });
+        let broker = Broker::new(Settings { auth, ..broker_tests::settings(Static::sample()) });
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let grace = Duration::from_secs(1);
         let plan = Plan {

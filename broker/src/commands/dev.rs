@@ -8,6 +8,7 @@ use broker_otlp::Endpoint;
 use crate::{
     catalog::Static,
     children::DriverCommand,
+    grpc::Admission,
     server::{self, Broker, Plan, Settings},
     telemetry::{self, LogControl, LogFormat, Otlp},
 };
@@ -38,7 +39,9 @@ pub(super) async fn run(args: Args) -> anyhow::Result<()> {
         args.listen.ip().is_loopback() && args.admin.ip().is_loopback(),
         "dev serves loopback addresses only; use `machine-broker serve` for others"
     );
-    let settings = Settings::new(Static::sample());
+    // Its only driver starts and ends with it: there is nobody to wait for.
+    let admission = Admission { settle: Duration::ZERO, ..Admission::default() };
+    let settings = Settings { admission, ..Settings::new(Static::sample()) };
     let otlp = args.otlp_endpoint.map(|endpoint| Otlp { endpoint, sample: 1.0 });
     let (filter, spans) =
         telemetry::start(&args.log, LogFormat::Text, otlp.clone(), &settings.admission.replica)?;

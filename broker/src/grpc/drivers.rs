@@ -37,7 +37,7 @@ pub struct Admission {
     /// How many operations may wait for a driver beyond its capacity.
     pub queue: usize,
     pub replica: String,
-    /// How long, after a restart, changes of machines wait for drivers to return.
+    /// How long, after a start, changes of machines wait for drivers to return.
     pub settle: Duration,
 }
 

@@ -9,6 +9,8 @@
 //! 5. an operation that was lost with its driver and may still run there: it starts, but may only go
 //!    to that driver instance, whose own table of operations takes it from there.
 
+mod resumed;
+
 use std::{
     collections::HashSet,
     sync::{
@@ -18,18 +20,16 @@ use std::{
     time::Duration,
 };
 
-use broker_proto::v1;
 use dashmap::{DashMap, Entry};
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
-    Answer, Code, Delivery, Finished, Operation, Outcome, Payload, Request, duration, pace::Series,
+    Answer, Code, Delivery, Finished, Operation, Outcome, Payload, Request, pace::Series,
     recent::Recent,
 };
 use crate::{
     audit::{self, Audit},
     auth::Identity,
-    catalog::valid_name,
     driver::{ClassId, DriverKey, Instance, MachineId, OperationId, SessionId, Verb},
     metrics::Metrics,
     session,
@@ -43,8 +43,6 @@ const MOST_KEPT: usize = 10_000;
 const REMEMBERED_FOR: Duration = Duration::from_secs(15 * 60);
 /// Of how many machines it is known at most who changed them last. Others are executed anew.
 const MOST_SERVED: usize = 100_000;
-/// How many machines may be held by what drivers say they still run.
-const MOST_RESUMED: usize = 100_000;
 /// How long past its deadline a lost operation may still be running in the driver.
 const DRIVER_GRACE: Duration = Duration::from_secs(60);
 /// How long an operation that a driver resumed keeps its machine: as long as the longest default
@@ -382,67 +380,14 @@ impl Ledger {
         });
     }
 
-    /// Hears from a driver of an operation that an earlier stream gave it, perhaps one to an earlier
-    /// broker process: then it is a `stranger` to us. Unless it failed, its machine meets no other
-    /// instance for a while.
-    pub fn resumed(&self, resumed: v1::Resumed, driver: &session::Info, stranger: bool) {
-        let Some(verb) = Verb::from_wire(&resumed.verb).filter(|verb| verb.is_mutation()) else {
-            return;
-        };
-        let class = resumed.class.unwrap_or_default();
-        let serves =
-            |key: &&DriverKey| *key.api_version == class.api_version && *key.kind == class.kind;
-        // A driver has no say about machines of kinds and namespaces that are not its own. Whether the
-        // machine is of its provider shows when somebody asks for it.
-        let own = driver.territory.keys_in(&class.namespace).find(serves).cloned();
-        let Some(key) = own else { return };
-        let machine = MachineId {
-            api_version: class.api_version.into(),
-            kind: class.kind.into(),
-            namespace: class.namespace.into(),
-            name: resumed.machine_name.into(),
-        };
-        let result = resumed.result.map(|result| Code::from_wire(result.code));
-        let age = resumed.age.and_then(duration).unwrap_or_default();
-        let now = Instant::now();
-        let since = now.checked_sub(age).unwrap_or(now);
-        let hold = || {
-            Work::MayRun(Hold {
-                operation: None,
-                verb,
-                delivery: Delivery::Accepted,
-                // A success is known to this driver alone, so the retry had better meet it.
-                is_over: result.is_some(),
-                key: key.clone(),
-                instance: driver.instance.clone(),
-                identity: driver.identity.clone(),
-                resumes: driver.resumes,
-                session: driver.id,
-                since,
-                until: now + RESUMED_FOR,
-            })
-        };
-        let failed = result.is_some_and(|code| !code.is_ok());
-        if valid_name(&machine.name).is_err() || self.0.machines.len() >= MOST_RESUMED {
-            return;
-        }
-        let own = |held: &Hold| held.belongs_to(driver);
-        // What runs counts for more than what is over, and what is over for less than what came later.
-        let counts = |held: &Hold| held.is_over && (result.is_none() || held.since < since);
-        match self.0.machines.entry(machine) {
-            Entry::Occupied(mut work) => match work.get() {
-                Work::MayRun(held) if failed && own(held) => drop(work.remove()),
-                Work::MayRun(held) if !failed && (own(held) || counts(held)) => {
-                    work.insert(hold());
-                }
-                _ => {}
-            },
-            Entry::Vacant(_) if failed => {}
-            // Its caller was told, or we waited for it as long as it could run, and others may have
-            // changed the machine since. Only of what an earlier broker process did we know nothing.
-            Entry::Vacant(_) if result.is_some() && !stranger => {}
-            Entry::Vacant(free) => drop(free.insert(hold())),
-        }
+    /// Who changed the machine last, as far as we know, if it was another than `instance`.
+    pub fn last_served_by_another(
+        &self,
+        machine: &MachineId,
+        instance: &Instance,
+    ) -> Option<Instance> {
+        let served = self.0.served.get(machine)?;
+        (served.instance != *instance).then(|| served.instance.clone())
     }
 
     /// The machines that are held for what may still run.

@@ -1,8 +1,9 @@
-//! Whether a broker that has just started should wait for its drivers to return.
+//! Since when a broker that has just started waits for its drivers to return.
 //!
-//! A broker remembers nothing over a restart. An operation may still run in a driver that is on its
-//! way back, while another instance is here already: a retry sent to that one would be executed
-//! twice. Drivers that say that they had a session before are the sign.
+//! A broker remembers nothing over a restart, not even that there was one. An operation may still run
+//! in a driver that is on its way back, while another instance is here already: a retry sent to that one
+//! would be executed twice. So every broker waits from its start on, and where drivers say that they
+//! had a session before, from the first of these on: it may have come late because they all do.
 
 use std::time::Duration;
 
@@ -50,11 +51,11 @@ impl Settling {
         stranger
     }
 
-    pub(super) fn since(&self, key: &DriverKey) -> Option<Instant> {
+    pub(super) fn since(&self, key: &DriverKey) -> Instant {
         // Mostly empty, and asked for every change of a machine.
         if self.since.is_empty() {
-            return None;
+            return self.born;
         }
-        self.since.get(key).map(|since| *since)
+        self.since.get(key).map_or(self.born, |since| *since)
     }
 }

@@ -19,7 +19,7 @@ use super::{Call, End, Oddities, Record, Times, machine::Machine};
 use crate::{
     auth::{Identity, Territory},
     catalog::SecretName,
-    driver::{ConnectionId, DriverKey, Instance, SessionId, Verb},
+    driver::{ConnectionId, DriverKey, Instance, MachineId, SessionId, Verb},
     metrics::Metrics,
     operation::{self, Answer},
 };
@@ -113,6 +113,7 @@ pub(super) enum Command {
     Probe(oneshot::Sender<()>),
     Drain { reason: String, after: Duration },
     SecretChanged { namespace: String, name: String },
+    Forget(MachineId),
 }
 
 impl fmt::Debug for Command {
@@ -274,6 +275,16 @@ impl SessionHandle {
         };
         if self.0.commands.try_send(command).is_err() {
             tracing::debug!(session = %self.info().id, "too busy to be told of a rotated secret");
+        }
+    }
+
+    /// Another instance changes the machine: what this one remembers of it is not true any more. Best
+    /// effort, as each operation says how old a memory may be; it matters when this broker is gone.
+    pub fn forget(&self, machine: MachineId) {
+        // The places of operations are not to be taken.
+        let spare = self.is_native() && self.0.commands.capacity() > self.0.limit;
+        if !spare || self.0.commands.try_send(Command::Forget(machine)).is_err() {
+            tracing::debug!(session = %self.info().id, "not told of a machine that moved");
         }
     }
 

@@ -31,6 +31,8 @@ pub struct Hello {
     pub resumes: bool,
     /// Had a session with this address before.
     pub returning: bool,
+    /// What it runs, and what it did lately. Not checked.
+    pub resumed: Vec<v1::Resumed>,
     pub terms: Terms,
 }
 
@@ -90,6 +92,7 @@ fn historic(registration: v1::Registration, peer: &str) -> Result<Hello, Rejecti
         verbs: Verb::HISTORIC.to_vec(),
         resumes: false,
         returning: false,
+        resumed: Vec::new(),
         // It serves one operation at a time and reads nothing meanwhile.
         terms: Terms { native: false, cancel: false, drain: false, capacity: 1 },
         name: registration.name,
@@ -152,6 +155,7 @@ fn native(registration: v1::Registration) -> Result<Hello, Rejection> {
         verbs,
         resumes: hello.resume,
         returning: hello.returning,
+        resumed: hello.resumed,
         terms: Terms { native: true, cancel: hello.cancel, drain: hello.drain, capacity },
     })
 }

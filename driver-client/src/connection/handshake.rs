@@ -3,13 +3,18 @@
 use std::{error::Error, fmt, time::Duration};
 
 use broker_proto::v1::{self as wire, broker_side::Control, driver_side::Response};
+use prost::Message as _;
 use tokio::{sync::mpsc, time::timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 use tonic_types::StatusExt as _;
 
-use super::Shared;
-use crate::{config::Token, dial::Client};
+use super::{Shared, outbox};
+use crate::{
+    config::Token,
+    dial::Client,
+    operations::{AddressId, MachineKey, Recollection},
+};
 
 /// A session that the broker welcomed.
 pub(super) struct Opened {
@@ -51,25 +56,37 @@ const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(10 * 60);
 /// A broker that asks for more time than this is asked again all the same.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(5 * 60);
+/// How many bytes of a Hello may tell of operations: several thousand.
+const MOST_RESUMED: usize = 1024 * 1024;
 /// Frames handed to the transport ahead of time. Few, so that control frames overtake results.
 const OUTBOUND_FRAMES: usize = 16;
 
 /// Dials and says hello. `returning`: not for the first time.
-pub(super) async fn open(shared: &Shared, url: &str, returning: bool) -> Result<Opened, Failure> {
+pub(super) async fn open(
+    shared: &Shared,
+    address: AddressId,
+    url: &str,
+    returning: bool,
+) -> Result<Opened, Failure> {
     let open = async {
         let bearer = shared.credentials.bearer().await.map_err(Failure::Token)?;
         let channel = shared.dial.dial(url, &shared.tls).await.map_err(Failure::Dial)?;
         let mut registration = shared.registration.clone();
         if let Some(hello) = &mut registration.hello {
             hello.returning = returning;
+            hello.resumed = resumed(&shared.executor.recollect(address));
         }
-        welcome(registration, bearer.client(channel)).await
+        welcome(shared, registration, bearer.client(channel)).await
     };
     let late = || Err(Failure::NoWelcome("no welcome in time"));
     timeout(WELCOME_WITHIN, open).await.unwrap_or_else(|_| late())
 }
 
-async fn welcome(registration: wire::Registration, mut client: Client) -> Result<Opened, Failure> {
+async fn welcome(
+    shared: &Shared,
+    registration: wire::Registration,
+    mut client: Client,
+) -> Result<Opened, Failure> {
     let (outbound, frames) = mpsc::channel(OUTBOUND_FRAMES);
     // Sent at once, without waiting for the broker's "register".
     let hello = wire::DriverSide {
@@ -98,11 +115,33 @@ async fn welcome(registration: wire::Registration, mut client: Client) -> Result
                 });
             }
             Some(Control::Reject(reject)) => return Err(Failure::Rejected(reject.into())),
+            // Also before a rejection: one that waits outside has a memory as well.
+            Some(Control::Forget(forget)) => shared.executor.forget(&MachineKey::from_wire(forget)),
             // "register", which we did not wait for, or a frame of a later protocol.
             _ if frame.params.is_none() => {}
             _ => return Err(Failure::NoWelcome("an operation came before the welcome")),
         }
     }
+}
+
+/// What a Hello has room for: what runs first, then the newest.
+fn resumed(recollection: &Recollection) -> Vec<wire::Resumed> {
+    let running = recollection.running.iter().map(|request| outbox::resumed(request));
+    let ended = recollection.ended.iter().map(|report| {
+        let code = report.outcome.as_ref().as_ref().map_or_else(|error| error.code() as i32, |_| 0);
+        wire::Resumed {
+            result: Some(wire::OperationResult { code, ..Default::default() }),
+            age: report.ended.elapsed().try_into().ok(),
+            ..outbox::resumed(&report.request)
+        }
+    });
+    let mut room = MOST_RESUMED;
+    let fits = |resumed: &wire::Resumed| {
+        let left = room.checked_sub(resumed.encoded_len());
+        room = left.unwrap_or(0);
+        left.is_some()
+    };
+    running.chain(ended).take_while(fits).collect()
 }
 
 impl Failure {

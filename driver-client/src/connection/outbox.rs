@@ -113,7 +113,8 @@ pub(super) fn frame(id: i32, kind: &str, response: Response) -> wire::DriverSide
     wire::DriverSide { operation_id: id, operation_type: kind.to_owned(), response: Some(response) }
 }
 
-fn resumed(request: &Request) -> wire::Resumed {
+/// An operation as the broker knows it from an earlier stream.
+pub(super) fn resumed(request: &Request) -> wire::Resumed {
     wire::Resumed {
         verb: request.verb.as_str().to_owned(),
         class: Some(request.class.to_wire()),

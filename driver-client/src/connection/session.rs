@@ -29,7 +29,7 @@ use crate::{
     error::{Code, Error},
     executor::{Event, Submitted},
     operation::{Job, time_left},
-    operations::{AddressId, Report, SessionId, Ticket, busy},
+    operations::{AddressId, MachineKey, Report, SessionId, Ticket, busy},
     verb::Verb,
 };
 
@@ -214,6 +214,9 @@ impl<'a> Session<'a> {
                 self.leave_at = Some(Instant::now() + after.min(LONGEST_STAY));
             }
             (Some(Control::SecretChanged(_)), _) => self.classes.secret_changed(),
+            (Some(Control::Forget(forget)), _) => {
+                self.shared.executor.forget(&MachineKey::from_wire(forget));
+            }
             (None, Some(params)) => self.operation(id, &frame.operation_type, params),
             (Some(Control::Welcome(_) | Control::Reject(_)), _) | (None, None) => {
                 debug!(kind = frame.operation_type, "ignoring a frame");

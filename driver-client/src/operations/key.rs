@@ -57,6 +57,13 @@ pub(crate) struct MachineKey {
     machine: String,
 }
 
+impl MachineKey {
+    pub(crate) fn from_wire(forget: wire::Forget) -> Self {
+        let wire::ClassRef { api_version, kind, namespace, .. } = forget.class.unwrap_or_default();
+        Self { api_version, kind, namespace, machine: forget.machine_name }
+    }
+}
+
 /// What the table knows of a request. It holds no user data, only a fingerprint of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {

@@ -67,7 +67,7 @@ impl Memory {
         let machine = request.machine_key();
         match request.verb {
             Verb::Create => self.forget(&machine, &[Verb::Create, Verb::Delete]),
-            Verb::Delete => self.forget(&machine, &[Verb::Create, Verb::Initialize, Verb::Delete]),
+            Verb::Delete => self.forget_all(&machine),
             Verb::Initialize | Verb::GetStatus | Verb::List | Verb::GetVolumeIds => {}
         }
     }
@@ -116,6 +116,11 @@ impl Memory {
         self.ages.push_back((now, machine.clone(), verb, number));
         self.successes.insert((machine, verb), Success { report: report.clone(), at: now, number });
         self.expire(now);
+    }
+
+    /// The machine is not what it was.
+    pub(super) fn forget_all(&mut self, machine: &MachineKey) {
+        self.forget(machine, &[Verb::Create, Verb::Initialize, Verb::Delete]);
     }
 
     fn forget(&mut self, machine: &MachineKey, verbs: &[Verb]) {

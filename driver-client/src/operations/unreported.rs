@@ -15,7 +15,7 @@ pub(super) struct Unreported {
 
 /// In the order in which they came, and one per machine: the newest is the only one still true.
 #[derive(Debug, Default)]
-struct Reports {
+pub(super) struct Reports {
     ordered: BTreeMap<u64, (Report, Told)>,
     latest: HashMap<MachineKey, u64>,
     next: u64,
@@ -45,12 +45,21 @@ impl Unreported {
 }
 
 impl Reports {
-    fn push(&mut self, report: Report, told: Told) {
+    pub(super) fn remove(&mut self, machine: &MachineKey) {
+        if let Some(number) = self.latest.remove(machine) {
+            self.ordered.remove(&number);
+        }
+    }
+
+    pub(super) fn newest_first(&self) -> impl Iterator<Item = &Report> {
+        self.ordered.values().rev().map(|(report, _)| report)
+    }
+
+    pub(super) fn push(&mut self, report: Report, told: Told) {
         let number = self.next;
         self.next += 1;
-        if let Some(older) = self.latest.insert(report.request.machine_key(), number) {
-            self.ordered.remove(&older);
-        }
+        self.remove(&report.request.machine_key());
+        self.latest.insert(report.request.machine_key(), number);
         self.ordered.insert(number, (report, told));
         if self.ordered.len() > AT_MOST
             && let Some((_, (oldest, _))) = self.ordered.pop_first()

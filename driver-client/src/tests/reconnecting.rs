@@ -89,6 +89,81 @@ async fn what_ended_meanwhile_is_reported_even_a_failure() {
     peer.ping(1).await;
 }
 
+/// What a hello tells of operations: the machine, and the code of what is over. The newest comes first.
+fn told(peer: &Peer) -> Vec<(&str, Option<i32>)> {
+    let hello = peer.registration.hello.as_ref().expect("a hello");
+    let resumed = hello.resumed.iter();
+    resumed.map(|r| (r.machine_name.as_str(), r.result.as_ref().map(|r| r.code))).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hello_tells_what_runs_and_how_the_last_change_of_each_machine_ended() {
+    let (mut broker, running, mut peer) = connected().await;
+    assert_eq!(told(&peer), []);
+    peer.ask(1, "create", "m").await;
+    peer.executed(1).await;
+    peer.ask(2, "create", "failing-m").await;
+    peer.executed(2).await;
+    peer.ask(3, "create", "held-m").await;
+    peer.accepted(3).await;
+    peer.cut().await;
+
+    let failed = Some(Code::Unavailable as i32);
+    let expected = [("held-m", None), ("failing-m", failed), ("m", Some(0))];
+    // Whoever is not welcomed tells it again.
+    assert_eq!(told(&broker.dialled().await), expected);
+    running.script.gate.add_permits(1);
+    while running.script.gate.available_permits() > 0 {
+        tokio::task::yield_now().await;
+    }
+    let expected = [("held-m", Some(0)), ("failing-m", failed), ("m", Some(0))];
+    assert_eq!(told(&broker.dialled().await), expected);
+
+    // As long as it remembers.
+    tokio::time::sleep(Duration::from_secs(15 * 60)).await;
+    while !told(&broker.dialled().await).is_empty() {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_instance_has_changed_is_forgotten_whether_welcome_or_rejected() {
+    let (mut broker, running, mut peer) = connected().await;
+    let forget = |machine: &str| {
+        let class = wire::ClassRef {
+            api_version: "v1".into(),
+            kind: "K".into(),
+            namespace: "default".into(),
+            ..Default::default()
+        };
+        Control::Forget(wire::Forget { class: Some(class), machine_name: machine.to_owned() })
+    };
+    for (id, machine) in [(1, "here"), (2, "outside"), (3, "kept")] {
+        peer.ask(id, "create", machine).await;
+        peer.executed(id).await;
+    }
+    peer.control(forget("here")).await;
+    peer.ping(1).await;
+    peer.cut().await;
+    let mut outside = broker.dialled().await;
+    assert_eq!(told(&outside), [("kept", Some(0)), ("outside", Some(0))]);
+    outside.control(forget("outside")).await;
+    let reason = wire::reject::Reason::Duplicate.into();
+    outside
+        .control(Control::Reject(wire::Reject { reason, retryable: true, ..Default::default() }))
+        .await;
+    drop(outside);
+
+    let mut peer = broker.welcome().await;
+    assert_eq!(told(&peer), [("kept", Some(0))]);
+    assert_eq!(result_id(&peer.resumed().await), "id-kept");
+    for (id, machine) in [(1, "here"), (2, "outside")] {
+        peer.ask(id, "create", machine).await;
+        peer.executed(id).await;
+    }
+    peer.ask(3, "create", "kept").await;
+    peer.result(3).await;
+    assert_eq!(running.script.calls().len(), 5, "two of them once more");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_failure_that_was_written_is_not_told_again() {
     let (mut broker, _running, mut peer) = connected().await;

@@ -21,10 +21,10 @@ use crate::{
     audit::{Event, Outcome, Record, bounded},
     auth::{Caller, Denied, Territory},
     bounds::{self, Place},
-    driver::{DriverKey, SessionId},
+    driver::{DriverKey, MachineId, SessionId},
     registry::{Registration, What},
     session::{
-        Broken, End, Info, Outbound, Session, SessionHandle, Token,
+        Broken, End, Info, Outbound, Session, SessionHandle, Token, forget,
         handshake::{self, Hello, PROTOCOL, Rejection},
     },
 };
@@ -55,7 +55,7 @@ impl Drivers {
     ///
     /// 1. The broker speaks first, as it did in 2018.
     /// 2. The driver registers within a few seconds, or the stream ends.
-    /// 3. It takes its seats, or is told why not.
+    /// 3. It takes its seats, or is told why not. What it runs is known in either case.
     /// 4. A native driver is welcomed.
     /// 5. Its session runs until it ends.
     ///
@@ -96,8 +96,12 @@ impl Drivers {
             }
         };
         let (native, instance) = (is_native(&first), instance(&first));
-        let admitted = self.admit(first, &caller).await;
+        let mut outdated = Vec::new();
+        let admitted = self.admit(first, &caller, &mut outdated).await;
         drop(unregistered);
+        for machine in outdated {
+            outbound.send(control("forget", forget(&machine))).await.map_err(gone)?;
+        }
         let Admitted { handle, mut session, seats, stranger, place } = match admitted {
             Ok(admitted) => admitted,
             Err(rejection) => {
@@ -143,7 +147,11 @@ impl Drivers {
                 why: status.message().to_owned(),
             })
         });
-        let resumed = |operation| self.ledger.resumed(operation, info, stranger);
+        let resumed = |operation: v1::Resumed| {
+            if let Some(machine) = self.ledger.resumed(&operation, info, stranger) {
+                handle.forget(machine);
+            }
+        };
         let revoked = self.auth.revoked(&caller, |auth| {
             let now = auth.territory(&caller, &info.keys)?;
             if now == info.territory { Ok(()) } else { Err(Denied::Moved) }
@@ -171,14 +179,20 @@ impl Drivers {
         farewell(end)
     }
 
-    async fn admit(&self, first: DriverSide, caller: &Caller) -> Result<Admitted, Rejection> {
+    /// `outdated` are the machines that others have changed since this driver did.
+    async fn admit(
+        &self,
+        first: DriverSide,
+        caller: &Caller,
+        outdated: &mut Vec<MachineId>,
+    ) -> Result<Admitted, Rejection> {
         let counts_as = self.auth.counts_as(caller);
         // Before anything else: what is wrong costs time as well.
         self.bounds.registrations.check(counts_as).map_err(|after| {
             let why = "too many drivers register at the moment";
             Rejection::new(Reason::Busy, why).retry_after(after)
         })?;
-        let hello = handshake::read(first, &caller.address)?;
+        let mut hello = handshake::read(first, &caller.address)?;
         self.check_open()?;
         let territory = self.auth.territory(caller, &hello.keys).map_err(|denied| {
             self.metrics.caller_denied(&denied);
@@ -189,10 +203,14 @@ impl Drivers {
             Rejection::new(Reason::Busy, why).retry_after(bounds::spread(AFTER_FULL))
         })?;
         let (terms, returning) = (hello.terms, hello.returning);
+        let told = std::mem::take(&mut hello.resumed);
         let (times, queue) = (self.admission.times, self.admission.queue);
         let (info, metrics) = (info(hello, territory, caller), self.metrics.clone());
         let (handle, session) = Session::new(info, terms, times, queue, metrics);
         let stranger = returning && self.registry.returned(&handle);
+        // Before the seats: whoever is turned away for another may still be at its work.
+        let tell = |resumed| self.ledger.resumed(resumed, handle.info(), stranger);
+        outdated.extend(told.iter().filter_map(tell));
         let history = self.registry.history();
         let instance = &handle.info().instance;
         let seats = self.registry.register(&handle).await;
