@@ -10,6 +10,8 @@
 //!    to that driver instance, whose own table of operations takes it from there.
 
 mod resumed;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::HashSet,
