@@ -29,7 +29,12 @@ pub(crate) struct Seeds {
 
 pub(crate) fn run(seeds: &Seeds) -> anyhow::Result<()> {
     let mut simulate = cargo();
-    simulate.args(["run", "--quiet", "--package", "broker-simulation", "--bin", "simulate", "--"]);
+    simulate.args(["run", "--quiet", "--package", "broker-simulation", "--bin", "simulate"]);
+    // Building it so takes longer than a few seeds do.
+    if seeds.seed.is_none() && seeds.seeds >= MANY {
+        simulate.args(["--profile", "simulation"]);
+    }
+    simulate.arg("--");
     match seeds.seed {
         Some(seed) => simulate.args(["--seed", &seed.to_string()]),
         None => simulate
@@ -39,10 +44,12 @@ pub(crate) fn run(seeds: &Seeds) -> anyhow::Result<()> {
     shell::run(&mut simulate)
 }
 
+/// From so many seeds on an optimised build pays.
+const MANY: u64 = 500;
 /// How `simulate` ends when a promise was broken.
 const RED: i32 = 3;
 /// Enough to find each of the mutations many times over.
-const SEEDS: &str = "400";
+const SEEDS: &str = "2000";
 
 /// Breaks the product in each of the ways that `tests/mutations` knows, in a copy of it, and expects the
 /// simulation to find out, or the test that the patch names: not everything shows from outside.
@@ -131,9 +138,10 @@ impl Tree {
 
     /// Runs seeds until one is red, and says which rule was broken; `None` if they are all green.
     fn simulate(&self, target: &Path) -> anyhow::Result<Option<String>> {
-        let build = ["build", "--quiet", "--package", "broker-simulation"];
+        let build =
+            ["build", "--quiet", "--profile", "simulation", "--package", "broker-simulation"];
         shell::run(cargo().args(build).current_dir(&self.0).env("CARGO_TARGET_DIR", target))?;
-        let output = Command::new(target.join("debug/simulate"))
+        let output = Command::new(target.join("simulation/simulate"))
             .args(["--until-red", "--seeds", SEEDS])
             .stdin(Stdio::null())
             .output()

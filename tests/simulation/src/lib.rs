@@ -2,9 +2,9 @@
 //! clock that jumps to whatever comes next. A seed decides everything: who takes part, what goes wrong
 //! and when. The same seed is the same run.
 //!
-//! The broker and the drivers' library are the real ones and speak real gRPC. `random.c`, linked into
-//! the `simulate` program alone, takes the system's randomness away from them; each seed is run in a
-//! process of its own, since tokio counts its runtimes.
+//! The broker and the drivers' library are the real ones and speak real gRPC. `random.c` and `clock.c`,
+//! linked into the `simulate` program alone, take the system's randomness and its wall clock away from
+//! them; each seed is run in a process of its own, since tokio counts its runtimes.
 //!
 //! Not turmoil: its hosts tick in step, where here time jumps; what a partition drops there is gone,
 //! where TCP would send it again; and what makes runs differ, the order of hash maps, `select!` and
