@@ -50,8 +50,8 @@ pub enum Command {
 pub fn main(command: Command) -> ExitCode {
     let result = match command {
         Command::Leash { program } => return leash::run(program),
-        Command::Serve(options) => in_runtime(serve::run(*options)),
-        Command::Dev(args) => in_runtime(dev::run(args)),
+        Command::Serve(options) => on_one_thread(serve::run(*options)),
+        Command::Dev(args) => on_one_thread(dev::run(args)),
         Command::Policy(policy::Command::Check(check)) => match check.run() {
             Ok(code) => return code,
             Err(error) => {
@@ -70,6 +70,16 @@ pub fn main(command: Command) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// For the broker: an operation is so little work that handing it from thread to thread costs more than
+/// the work itself. What blocks (files, name look-ups, the audit log) has threads of its own.
+fn on_one_thread<T>(task: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime needs file descriptors only")
+        .block_on(task)
 }
 
 fn in_runtime<T>(task: impl Future<Output = T>) -> T {

@@ -32,6 +32,7 @@ pub mod dispatch;
 pub mod driver;
 pub mod grpc;
 pub mod inspect;
+mod maps;
 pub mod metrics;
 pub mod operation;
 pub mod registry;

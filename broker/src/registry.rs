@@ -17,7 +17,6 @@ use std::{
 };
 
 use broker_proto::v1::reject::Reason;
-use dashmap::DashMap;
 use tokio::{sync::watch, time::Instant};
 
 pub use self::{
@@ -30,6 +29,7 @@ use self::{
 };
 use crate::{
     driver::{ConnectionId, DriverKey, Instance, SessionId},
+    maps::SharedMap,
     operation::Hold,
     session::{End, SessionHandle, Token, handshake::Rejection},
 };
@@ -47,8 +47,8 @@ pub struct Registry(Arc<Seats>);
 #[derive(Debug)]
 struct Seats {
     seating: Seating,
-    groups: DashMap<DriverKey, Vec<Seat>>,
-    sessions: DashMap<SessionId, SessionHandle>,
+    groups: SharedMap<DriverKey, Vec<Seat>>,
+    sessions: SharedMap<SessionId, SessionHandle>,
     next_order: AtomicU64,
     changed: watch::Sender<()>,
     history: History,
@@ -108,8 +108,8 @@ impl Registry {
     pub fn new(seating: Seating) -> Self {
         Self(Arc::new(Seats {
             seating,
-            groups: DashMap::new(),
-            sessions: DashMap::new(),
+            groups: SharedMap::default(),
+            sessions: SharedMap::default(),
             next_order: AtomicU64::new(0),
             changed: watch::Sender::new(()),
             history: History::default(),

@@ -1,7 +1,7 @@
 //! One consistent state of a catalog, and the place where it is exchanged for the next.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{Arc, PoisonError, RwLock},
     time::SystemTime,
@@ -13,7 +13,7 @@ use super::{
     Catalog, Class, Problem, Secret, SecretName,
     objects::{Line, Objects},
 };
-use crate::driver::ClassId;
+use crate::{driver::ClassId, maps::HashMap};
 
 /// How many changes a receiver may lag behind before it loses some.
 const CHANGES: usize = 1024;

@@ -1,15 +1,13 @@
 //! The kinds that are told apart, and what is counted for each of them.
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc, OnceLock, RwLock,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
+use std::sync::{
+    Arc, OnceLock, RwLock,
+    atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
 use crate::{
     driver::Verb,
+    maps::HashMap,
     operation::{Code, Delivery, Outcome},
 };
 

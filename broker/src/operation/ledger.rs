@@ -22,7 +22,7 @@ use std::{
     time::Duration,
 };
 
-use dashmap::{DashMap, Entry};
+use dashmap::Entry;
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
@@ -33,6 +33,7 @@ use crate::{
     audit::{self, Audit},
     auth::Identity,
     driver::{ClassId, DriverKey, Instance, MachineId, OperationId, SessionId, Verb},
+    maps::SharedMap,
     metrics::Metrics,
     session,
 };
@@ -58,11 +59,11 @@ pub struct Ledger(Arc<Books>);
 #[derive(Debug)]
 struct Books {
     next_id: AtomicU64,
-    running: DashMap<OperationId, Arc<Operation>>,
+    running: SharedMap<OperationId, Arc<Operation>>,
     running_count: AtomicUsize,
     idle: Notify,
-    machines: DashMap<MachineId, Work>,
-    served: DashMap<MachineId, Served>,
+    machines: SharedMap<MachineId, Work>,
+    served: SharedMap<MachineId, Served>,
     /// How many answers are kept that nobody heard: mostly none.
     kept: AtomicUsize,
     recent: Recent,
@@ -142,11 +143,11 @@ impl Ledger {
         Self(Arc::new(Books {
             // A random start keeps the ids of two broker processes apart in logs.
             next_id: AtomicU64::new(rand::random()),
-            running: DashMap::new(),
+            running: SharedMap::default(),
             running_count: AtomicUsize::new(0),
             idle: Notify::new(),
-            machines: DashMap::new(),
-            served: DashMap::new(),
+            machines: SharedMap::default(),
+            served: SharedMap::default(),
             kept: AtomicUsize::new(0),
             recent: Recent::default(),
             metrics,

@@ -1,13 +1,9 @@
 //! How many operations ended lately and how long they took, per verb and kind: a ring of small
 //! histograms. Pure.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use crate::driver::Verb;
+use crate::{driver::Verb, maps::HashMap};
 
 /// The time that one point stands for.
 pub const STEP: Duration = Duration::from_secs(5);

@@ -18,7 +18,7 @@ mod answers;
 mod tests;
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{HashSet, VecDeque},
     time::Duration,
 };
 
@@ -29,6 +29,7 @@ use self::answers::Reply;
 use super::{Terms, Times};
 use crate::{
     driver::Verb,
+    maps::HashMap,
     operation::{Answer, Code},
 };
 
@@ -134,7 +135,7 @@ impl<T: Ticket> Machine<T> {
             next_ping: now + times.ping_every,
             terms,
             times,
-            slots: HashMap::new(),
+            slots: HashMap::default(),
             last_id: REGISTER_ID,
             queue: VecDeque::new(),
             unaccepted: VecDeque::new(),
