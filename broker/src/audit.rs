@@ -8,6 +8,7 @@
 //! Nothing secret has a place in a [`Record`]: no user data, no secret, no last known state.
 
 mod file;
+mod line;
 mod record;
 mod target;
 mod writer;

@@ -1,13 +1,11 @@
 //! What one line says. Pure.
 
 use std::{
-    fmt::Display,
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
-use serde::{Serialize, Serializer};
-
+use super::line::Line;
 use crate::{
     auth::{Caller, Identity},
     driver::{ClassId, OperationId, SessionId, Verb},
@@ -19,8 +17,7 @@ use crate::{
 const MAX_TEXT: usize = 256;
 
 /// What happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A caller's request came to its end.
     Operation,
@@ -49,9 +46,30 @@ pub enum Event {
     LinesLost,
 }
 
+impl Event {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Operation => "operation",
+            Self::OperationUnheard => "operation_unheard",
+            Self::DriverRegistered => "driver_registered",
+            Self::DriverRejected => "driver_rejected",
+            Self::DriverLeft => "driver_left",
+            Self::DriverDrained => "driver_drained",
+            Self::DriverEvicted => "driver_evicted",
+            Self::LoggedIn => "logged_in",
+            Self::LogFilterSet => "log_filter_set",
+            Self::ClassDenied => "class_denied",
+            Self::SecretDenied => "secret_denied",
+            Self::SecretRead => "secret_read",
+            Self::CallerDenied => "caller_denied",
+            Self::RefusalsUntold => "refusals_untold",
+            Self::LinesLost => "lines_lost",
+        }
+    }
+}
+
 /// How it ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Ok,
     /// The driver answered that it could not.
@@ -66,66 +84,55 @@ pub enum Outcome {
     Abandoned,
 }
 
+impl Outcome {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Failed => "failed",
+            Self::Refused => "refused",
+            Self::Denied => "denied",
+            Self::Unknown => "unknown",
+            Self::Abandoned => "abandoned",
+        }
+    }
+}
+
 /// A class as it was asked for, or as it was found.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug)]
 pub struct Class {
-    #[serde(serialize_with = "plain")]
     pub api_version: Arc<str>,
-    #[serde(serialize_with = "plain")]
     pub kind: Arc<str>,
-    #[serde(serialize_with = "plain")]
     pub namespace: Arc<str>,
-    #[serde(serialize_with = "plain")]
     pub name: Arc<str>,
 }
 
 /// One line. What does not apply is not written.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug)]
 pub struct Record {
-    #[serde(serialize_with = "rfc3339")]
     pub time: SystemTime,
     pub event: Event,
     /// Who asked, and from where. A caller in the same process is neither.
-    #[serde(serialize_with = "shown", skip_serializing_if = "Option::is_none")]
     pub identity: Option<Identity>,
-    #[serde(serialize_with = "shown", skip_serializing_if = "Option::is_none")]
     pub caller: Option<Arc<str>>,
-    #[serde(serialize_with = "shown", skip_serializing_if = "Option::is_none")]
     pub verb: Option<Verb>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<Class>,
-    #[serde(serialize_with = "shown", skip_serializing_if = "Option::is_none")]
     pub machine: Option<Arc<str>>,
     /// The name of it.
-    #[serde(serialize_with = "shown", skip_serializing_if = "Option::is_none")]
     pub secret: Option<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub kinds: Vec<String>,
     /// The instance.
-    #[serde(serialize_with = "shown", skip_serializing_if = "Option::is_none")]
     pub driver: Option<Arc<str>>,
-    #[serde(serialize_with = "shown", skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionId>,
-    #[serde(serialize_with = "shown", skip_serializing_if = "Option::is_none")]
     pub operation: Option<OperationId>,
     pub outcome: Outcome,
     /// A machine code, or the reason of a refusal.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<&'static str>,
-    #[serde(serialize_with = "delivery", skip_serializing_if = "Option::is_none")]
     pub delivery: Option<Delivery>,
-    #[serde(rename = "durationMs", serialize_with = "millis")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub duration: Option<Duration>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub attempts: Option<u32>,
     /// The driver's, the operator's or our own words.
-    #[serde(serialize_with = "shown", skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// How many are missing.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub lines: Option<u64>,
 }
 
@@ -187,10 +194,53 @@ impl Record {
 
     /// Appends the line to `lines`.
     pub(super) fn write_to(&self, lines: &mut Vec<u8>) {
-        // Neither the text nor a map key can fail, and memory does not refuse.
-        if serde_json::to_writer(&mut *lines, self).is_ok() {
-            lines.push(b'\n');
+        let mut line = Line::begin(lines);
+        line.plain("time", humantime::format_rfc3339_millis(self.time));
+        line.plain("event", self.event.as_str());
+        let text = |line: &mut Line<'_>, name, text: Option<&str>| {
+            if let Some(text) = text {
+                line.text(name, text);
+            }
+        };
+        text(&mut line, "identity", self.identity.as_ref().map(Identity::as_str));
+        text(&mut line, "caller", self.caller.as_deref());
+        text(&mut line, "verb", self.verb.map(Verb::as_str));
+        if let Some(class) = &self.class {
+            line.object("class", |line| {
+                line.text("apiVersion", &class.api_version);
+                line.text("kind", &class.kind);
+                line.text("namespace", &class.namespace);
+                line.text("name", &class.name);
+            });
         }
+        text(&mut line, "machine", self.machine.as_deref());
+        text(&mut line, "secret", self.secret.as_deref());
+        if !self.kinds.is_empty() {
+            line.texts("kinds", &self.kinds);
+        }
+        text(&mut line, "driver", self.driver.as_deref());
+        if let Some(session) = self.session {
+            line.plain("session", session);
+        }
+        if let Some(operation) = self.operation {
+            line.plain("operation", operation);
+        }
+        line.plain("outcome", self.outcome.as_str());
+        text(&mut line, "code", self.code);
+        text(&mut line, "delivery", self.delivery.map(Delivery::as_str));
+        if let Some(duration) = self.duration {
+            let micros = duration.as_micros();
+            line.number("durationMs", format_args!("{}.{:03}", micros / 1000, micros % 1000));
+        }
+        if let Some(attempts) = self.attempts {
+            line.number("attempts", attempts);
+        }
+        text(&mut line, "message", self.message.as_deref());
+        if let Some(missing) = self.lines {
+            line.number("lines", missing);
+        }
+        line.end();
+        lines.push(b'\n');
     }
 }
 
@@ -209,29 +259,6 @@ impl From<&ClassId> for Class {
 pub fn bounded(text: &str) -> &str {
     let end = (0..=MAX_TEXT.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     &text[..end.unwrap_or(0)]
-}
-
-fn plain<S: Serializer>(text: &Arc<str>, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(bounded(text))
-}
-
-fn shown<T: Display, S: Serializer>(value: &Option<T>, to: S) -> Result<S::Ok, S::Error> {
-    match value {
-        Some(value) => to.serialize_str(bounded(&value.to_string())),
-        None => to.serialize_none(),
-    }
-}
-
-fn rfc3339<S: Serializer>(time: &SystemTime, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(&humantime::format_rfc3339_millis(*time))
-}
-
-fn delivery<S: Serializer>(value: &Option<Delivery>, to: S) -> Result<S::Ok, S::Error> {
-    value.map(Delivery::as_str).serialize(to)
-}
-
-fn millis<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
-    time.map(|time| time.as_micros() as f64 / 1000.0).serialize(to)
 }
 
 #[cfg(test)]

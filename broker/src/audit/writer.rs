@@ -7,6 +7,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc::{Receiver, RecvTimeoutError},
     },
+    thread,
     time::{Duration, Instant},
 };
 
@@ -16,6 +17,9 @@ use super::{Event, Outcome, Record, Sink};
 const BATCH: usize = 64 * 1024;
 /// How often it is looked whether lines that were lost can be owned up to, without new ones.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// How long records are gathered from the first one on: whoever writes one meanwhile wakes nobody, and
+/// many lines are one write.
+const GATHER: Duration = Duration::from_millis(10);
 const SAY_AGAIN: Duration = Duration::from_secs(60);
 
 /// What the world and the thread tell each other besides the records.
@@ -80,6 +84,9 @@ impl<S: Sink> Writer<S> {
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return,
             };
+            if first.is_some() && !closing {
+                thread::park_timeout(GATHER);
+            }
             let mut batch = first.into_iter().chain(records.try_iter().flatten());
             let mut count = 0;
             lines.clear();
