@@ -8,7 +8,7 @@ pub mod handshake;
 pub mod machine;
 mod record;
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
 use broker_proto::v1::{self, BrokerSide, DriverSide, broker_side::Control};
 use futures::{FutureExt as _, Stream, StreamExt as _};
@@ -94,8 +94,11 @@ impl Broken {
     }
 }
 
-/// The way to the driver.
-pub type Outbound = mpsc::Sender<BrokerSide>;
+/// How many frames or commands are dealt with before anything else gets its turn.
+const AT_ONCE: usize = 64;
+
+/// The way to the driver. Boxed, since a channel keeps room for dozens, also for a driver that idles.
+pub type Outbound = mpsc::Sender<Box<BrokerSide>>;
 
 /// The task's side of a session.
 #[derive(Debug)]
@@ -141,79 +144,114 @@ impl Session {
         outbound: Outbound,
         mut resumed: impl FnMut(v1::Resumed),
     ) -> End {
+        let mut alarm = pin!(sleep_until(Instant::now()));
         loop {
-            // Whatever the traffic, pings go out on their own clock.
-            self.machine.tick(Instant::now());
-            self.handle.publish(&mut self.machine);
             let now = Instant::now();
+            // Whatever the traffic, pings go out on their own clock.
+            self.machine.tick(now);
+            self.write(&outbound, now);
+            self.handle.publish(&mut self.machine);
+            // Traffic only puts off what the alarm is set for: rather than set anew by every frame, it
+            // goes off early and finds nothing to do.
             let wake_at = self.machine.wake_at(now);
+            if alarm.is_elapsed() || wake_at < alarm.deadline() {
+                alarm.as_mut().reset(wake_at);
+            }
             // Every branch is cancel safe: the ones that lose the race lose nothing.
-            let frame = tokio::select! {
+            let mut next = tokio::select! {
                 end = self.ends.recv() => return end,
-                frame = inbound.next() => frame,
+                frame = inbound.next() => Some(frame),
                 permit = outbound.reserve(), if self.machine.has_frame(now) => {
-                    let Ok(permit) = permit else { return End::Broken(Broken::gone()) };
-                    if let Some(frame) = self.machine.next_frame(Instant::now()) {
-                        permit.send(frame);
+                    if permit.is_err() {
+                        return End::Broken(Broken::gone());
                     }
-                    self.write_more(&outbound);
+                    // There is room, which the next turn fills.
                     continue;
                 }
                 Some(command) = self.commands.recv() => {
                     self.obey(command);
+                    self.obey_more();
                     continue;
                 }
                 () = self.handle.swept() => {
                     self.machine.sweep(Instant::now());
                     continue;
                 }
-                () = sleep_until(wake_at) => {
+                () = &mut alarm => {
                     if !self.machine.is_dead(Instant::now()) {
                         continue;
                     }
                     // If it was us who slept, there is something to read.
                     match inbound.next().now_or_never() {
-                        Some(frame) => frame,
                         None => return End::Silent,
+                        frame => frame,
                     }
                 }
             };
-            match frame {
-                Some(Ok(frame)) => match self.machine.hear(frame, Instant::now()) {
-                    None => {}
-                    Some(Notice::Left) => return End::Left,
-                    Some(Notice::Draining) => {
-                        self.handle.note_draining("is leaving by its own wish");
-                    }
-                    Some(Notice::Resumed(operation)) => resumed(*operation),
-                    Some(Notice::Pong { sequence, round_trip }) => {
-                        self.handle.note_round_trip(round_trip);
-                        self.prove(sequence);
-                    }
-                },
-                Some(Err(broken)) => return End::Broken(broken),
-                // A connection that the transport gave up ends just as quietly as a driver that leaves.
-                None if self.handle.is_silent() => return End::Silent,
-                None => return End::Left,
+            // What came with it goes with it: a turn of the loop costs more than a frame.
+            let now = Instant::now();
+            let mut room = AT_ONCE;
+            while let Some(frame) = next {
+                if let Some(end) = self.hear(frame, now, &mut resumed) {
+                    return end;
+                }
+                room -= 1;
+                next = if room > 0 { inbound.next().now_or_never() } else { None };
             }
         }
     }
 
-    /// Fills the room that is left without another turn of the loop.
-    fn write_more(&mut self, outbound: &Outbound) {
-        while self.machine.has_frame(Instant::now()) {
+    /// What the transport brought: a frame, or that there will be none any more. Says if that is the end.
+    fn hear(
+        &mut self,
+        frame: Option<Result<DriverSide, Broken>>,
+        now: Instant,
+        resumed: &mut impl FnMut(v1::Resumed),
+    ) -> Option<End> {
+        match frame {
+            Some(Ok(frame)) => match self.machine.hear(frame, now) {
+                None => {}
+                Some(Notice::Left) => return Some(End::Left),
+                Some(Notice::Draining) => {
+                    self.handle.note_draining("is leaving by its own wish");
+                }
+                Some(Notice::Resumed(operation)) => resumed(*operation),
+                Some(Notice::Pong { sequence, round_trip }) => {
+                    self.handle.note_round_trip(round_trip);
+                    self.prove(sequence);
+                }
+            },
+            Some(Err(broken)) => return Some(End::Broken(broken)),
+            // A connection that the transport gave up ends just as quietly as a driver that leaves.
+            None if self.handle.is_silent() => return Some(End::Silent),
+            None => return Some(End::Left),
+        }
+        None
+    }
+
+    /// Fills the room that the transport has.
+    fn write(&mut self, outbound: &Outbound, now: Instant) {
+        while self.machine.has_frame(now) {
             let Ok(permit) = outbound.try_reserve() else { return };
-            match self.machine.next_frame(Instant::now()) {
-                Some(frame) => permit.send(frame),
+            match self.machine.next_frame(now) {
+                Some(frame) => permit.send(Box::new(frame)),
                 None => return,
             }
+        }
+    }
+
+    /// Takes on what else was handed over, without another turn of the loop for each.
+    fn obey_more(&mut self) {
+        for _ in 0..AT_ONCE {
+            let Ok(command) = self.commands.try_recv() else { return };
+            self.obey(command);
         }
     }
 
     fn obey(&mut self, command: Command) {
         match command {
             Command::Submit(call) if self.machine.is_draining() => drop(call),
-            Command::Submit(call) => self.machine.submit(call),
+            Command::Submit(call) => self.machine.submit(*call),
             Command::Probe(proven) => {
                 let sequence = self.machine.ping_now(Instant::now());
                 self.probes.push((sequence, proven));

@@ -97,7 +97,7 @@ impl drivers_server::Drivers for Drivers {
         };
         self.sessions.spawn(serve.instrument(span));
         let last = last.into_stream().filter_map(async |status| status.ok().map(Err));
-        Ok(Response::new(Box::pin(ReceiverStream::new(frames).map(Ok).chain(last))))
+        Ok(Response::new(Box::pin(ReceiverStream::new(frames).map(|frame| Ok(*frame)).chain(last))))
     }
 
     async fn get_machine_class(

@@ -182,7 +182,8 @@ impl machines_server::Machines for Machines {
             .into_inner()
             .map(move |request| {
                 let (door, origin) = (door.clone(), origin.clone());
-                async move { Ok(door.submitted(request?, origin).await) }
+                // Boxed at once: it is large, and moved about until it is first polled.
+                Box::pin(async move { Ok(door.submitted(request?, origin).await) })
             })
             .buffer_unordered(SUBMITTED_AT_ONCE);
         let guard = (&self.auth, &self.bounds);

@@ -107,9 +107,8 @@ pub enum Refused {
     Gone,
 }
 
-#[expect(clippy::large_enum_variant, reason = "nearly all are of the large one")]
 pub(super) enum Command {
-    Submit(Call<Admitted>),
+    Submit(Box<Call<Admitted>>),
     Probe(oneshot::Sender<()>),
     Drain { reason: String, after: Duration },
     SecretChanged { namespace: String, name: String },
@@ -218,7 +217,7 @@ impl SessionHandle {
         let call =
             Call { verb: operation.request.verb, params, ticket: Admitted { ticket, place } };
         // There is a place for each admitted operation, so only a finished session refuses here.
-        self.0.commands.try_send(Command::Submit(call)).map_err(|_| Refused::Gone)
+        self.0.commands.try_send(Command::Submit(Box::new(call))).map_err(|_| Refused::Gone)
     }
 
     fn admit(&self) -> Result<Place, Refused> {

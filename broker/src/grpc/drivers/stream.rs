@@ -73,7 +73,7 @@ impl Drivers {
             ..Default::default()
         };
         let gone = |_| Status::cancelled("the driver has gone");
-        outbound.send(greeting).await.map_err(gone)?;
+        outbound.send(Box::new(greeting)).await.map_err(gone)?;
         let closed = async {
             self.closing.cancelled().await;
             sleep(LAST_WORD).await;
@@ -100,7 +100,7 @@ impl Drivers {
         let admitted = self.admit(first, &caller, &mut outdated).await;
         drop(unregistered);
         for machine in outdated {
-            outbound.send(control("forget", forget(&machine))).await.map_err(gone)?;
+            outbound.send(Box::new(control("forget", forget(&machine)))).await.map_err(gone)?;
         }
         let Admitted { handle, mut session, seats, stranger, place } = match admitted {
             Ok(admitted) => admitted,
@@ -121,7 +121,7 @@ impl Drivers {
                     });
                 }
                 if native {
-                    outbound.send(reject(&rejection)).await.map_err(gone)?;
+                    outbound.send(Box::new(reject(&rejection))).await.map_err(gone)?;
                 }
                 return Err(rejected(&rejection));
             }
@@ -139,7 +139,7 @@ impl Drivers {
             ..Record::new(Event::DriverRegistered, Outcome::Ok).by(&caller).about(info)
         });
         if native {
-            outbound.send(self.welcome(info)).await.map_err(gone)?;
+            outbound.send(Box::new(self.welcome(info))).await.map_err(gone)?;
         }
         let inbound = inbound.map(|frame| {
             frame.map_err(|status| Broken {
