@@ -11,6 +11,8 @@ use crate::driver::ClassId;
 /// and which secrets belong to it.
 pub struct Class {
     pub id: ClassId,
+    /// The name by which drivers ask for it: the historic absolute API path.
+    pub path: String,
     /// Which of several drivers of a shared kind it is meant for.
     pub provider: Option<Arc<str>>,
     /// Changes whenever the content does; the same on every replica and after every restart.
@@ -43,7 +45,15 @@ impl Class {
         let secret_ref = reference(&object, "secretRef", &id)?;
         let credentials_ref = reference(&object, "credentialsSecretRef", &id)?;
         let revision = revision::of_object(&object);
-        Ok(Self { id, provider, revision, json: object.to_string(), secret_ref, credentials_ref })
+        Ok(Self {
+            path: class_name::path(&id),
+            id,
+            provider,
+            revision,
+            json: object.to_string(),
+            secret_ref,
+            credentials_ref,
+        })
     }
 }
 

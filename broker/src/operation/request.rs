@@ -7,7 +7,7 @@ use broker_secret::Sensitive;
 
 use super::Trace;
 use crate::{
-    catalog::{self, Class},
+    catalog::Class,
     driver::{DriverKey, MachineId, Verb},
 };
 
@@ -64,7 +64,7 @@ impl Request {
         let id = &self.class.id;
         let historic = v1::OperationParams {
             machine_class: Some(v1::MachineClassMeta {
-                name: catalog::class_name::path(id),
+                name: self.class.path.clone(),
                 revision: self.class.revision,
                 ..Default::default()
             }),

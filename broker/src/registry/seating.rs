@@ -70,6 +70,8 @@ pub(super) fn choose(
     let able = || allowed().filter(|seat| seat.session.info().verbs.contains(&wanted.verb));
     let ready = || able().filter(|seat| seat.session.health() == Health::Ready);
     let chosen = match (policy, wanted.machine) {
+        // Mostly there is nothing to choose.
+        _ if seats.len() == 1 => ready().next(),
         (Policy::Standby | Policy::Exclusive, _) => {
             // A new version that fails from the start gives way to the one before it.
             ready().max_by_key(|seat| (!seat.session.fails_from_the_start(), seat.order))
