@@ -69,7 +69,21 @@ impl Outbox {
         self.answers.push_back(Answer { operation: Some(operation), verb, report: None, pages });
     }
 
+    /// The end of an execution. A success says as well that it was begun, so that an Accepted that is
+    /// still here need not go out before it. A failure does not: it could be a refusal. A list is
+    /// answered in pages, and who waits for the last of them wants to know that it was begun.
     pub(super) fn report(&mut self, operation: Option<i32>, report: Report) {
+        if let Some(id) = operation
+            && report.outcome.is_ok()
+            && report.request.verb != Verb::List
+        {
+            let is_its_own = |frame: &wire::DriverSide| {
+                frame.operation_id == id && matches!(frame.response, Some(Response::Accepted(_)))
+            };
+            if let Some(at) = self.control.iter().position(is_its_own) {
+                self.control.remove(at);
+            }
+        }
         let pages = Pages::new(report.outcome.clone());
         let verb = report.request.verb.as_str().to_owned();
         self.answers.push_back(Answer { operation, verb, report: Some(report), pages });

@@ -8,13 +8,15 @@
 use std::{
     collections::{HashMap, VecDeque},
     fmt,
+    pin::pin,
     sync::Arc,
     time::Duration,
 };
 
 use broker_proto::v1::{self as wire, broker_side::Control};
+use futures::FutureExt as _;
 use tokio::{
-    sync::mpsc,
+    sync::mpsc::{self, Permit},
     time::{Instant, sleep_until, timeout},
 };
 use tonic::{Status, Streaming};
@@ -63,6 +65,8 @@ pub(super) enum Why {
 
 /// How much one stream may have outstanding, beyond what any sane broker sends.
 const OUTSTANDING_AT_LEAST: usize = 1024;
+/// How many frames or events are dealt with before anything else gets its turn.
+const AT_ONCE: usize = 64;
 /// How long the broker has to close a stream that we left.
 const GOODBYE: Duration = Duration::from_secs(2);
 /// A broker that drains may keep us for this long.
@@ -162,6 +166,7 @@ impl<'a> Session<'a> {
 
     /// `Ok` when it is time to say goodbye.
     async fn serve(&mut self, inbound: &mut Inbound, outbound: &Outbound) -> Result<Why, End> {
+        let mut alarm = pin!(sleep_until(self.heard + self.dead_after));
         loop {
             if let Some(why) = self.may_leave() {
                 return Ok(why);
@@ -178,26 +183,51 @@ impl<'a> Session<'a> {
                 }
                 permit = outbound.reserve(), if !self.outbox.is_empty() => {
                     let Ok(permit) = permit else { return Err(End::Closed) };
-                    if let Some((frame, answered)) = self.outbox.next() {
-                        permit.send(frame);
-                        if let Some(answered) = answered {
-                            self.answered(answered);
-                        }
+                    self.write(permit);
+                    while !self.outbox.is_empty() && let Ok(permit) = outbound.try_reserve() {
+                        self.write(permit);
                     }
                 }
-                frame = inbound.message(), if has_room => match frame {
-                    Ok(Some(frame)) => {
-                        self.heard = Instant::now();
-                        self.receive(frame);
+                frame = inbound.message(), if has_room => {
+                    self.heard = Instant::now();
+                    let mut next = Some(frame);
+                    // What came with it goes with it: a turn of the loop costs more than a frame.
+                    let mut room = AT_ONCE;
+                    while let Some(frame) = next {
+                        match frame {
+                            Ok(Some(frame)) => self.receive(frame),
+                            Ok(None) => return Err(End::Closed),
+                            Err(status) => return Err(End::Failed(status)),
+                        }
+                        room -= 1;
+                        next = if room > 0 { inbound.message().now_or_never() } else { None };
                     }
-                    Ok(None) => return Err(End::Closed),
-                    Err(status) => return Err(End::Failed(status)),
-                },
-                Some(event) = self.events.recv() => self.tell(event),
-                () = sleep_until(self.heard + self.dead_after) => {
-                    return Err(End::Silent(self.dead_after));
+                }
+                Some(event) = self.events.recv() => {
+                    self.tell(event);
+                    for _ in 0..AT_ONCE {
+                        let Ok(event) = self.events.try_recv() else { break };
+                        self.tell(event);
+                    }
+                }
+                () = &mut alarm => {
+                    let dead_at = self.heard + self.dead_after;
+                    if Instant::now() >= dead_at {
+                        return Err(End::Silent(self.dead_after));
+                    }
+                    // Something was heard since it was set, which is not worth setting it anew each time.
+                    alarm.as_mut().reset(dead_at);
                 }
                 () = sleep_until(self.leave_at.unwrap_or(self.heard)), if is_waiting => {}
+            }
+        }
+    }
+
+    fn write(&mut self, room: Permit<'_, wire::DriverSide>) {
+        if let Some((frame, answered)) = self.outbox.next() {
+            room.send(frame);
+            if let Some(answered) = answered {
+                self.answered(answered);
             }
         }
     }
