@@ -166,7 +166,19 @@ impl Broker {
         self.drivers.auth.tls()
     }
 
-    /// For a controller that lives in the same process.
+    /// For a controller that lives in the same process: what the controllers' door calls, with no socket
+    /// and no policy in between.
+    ///
+    /// ```
+    /// # use broker::{dispatch::{Ask, Error}, driver::Verb, server::Broker};
+    /// # use broker_proto::v1::{ClassRef, MachineRequest};
+    /// async fn create(broker: &Broker, class: ClassRef, name: &str) -> Result<bool, Error> {
+    ///     let (class, machine_name) = (Some(class), name.to_owned());
+    ///     let request = MachineRequest { class, machine_name, ..MachineRequest::default() };
+    ///     let answered = broker.dispatcher().execute(Ask::machine(Verb::Create, request), None).await?;
+    ///     Ok(answered.answer.code.is_ok())
+    /// }
+    /// ```
     pub fn dispatcher(&self) -> &Dispatcher {
         &self.dispatcher
     }
@@ -337,7 +349,9 @@ pub async fn run(
     servers.spawn(async move { serving.serve(listen::connections(drivers)).await });
 
     let tls = broker.tls().is_some();
-    tracing::info!(drivers = %drivers_at, admin = %admin_at, tls, "listening");
+    // How many drivers and controllers there is room for; many drivers may share a connection.
+    let connections = rooms.grpc;
+    tracing::info!(drivers = %drivers_at, admin = %admin_at, tls, connections, "listening");
     for command in plan.driver_commands {
         broker.supervise(command, drivers_at, plan.log_format);
     }
