@@ -196,7 +196,7 @@ impl Record {
     pub(super) fn write_to(&self, lines: &mut Vec<u8>) {
         let mut line = Line::begin(lines);
         line.plain("time", humantime::format_rfc3339_millis(self.time));
-        line.plain("event", self.event.as_str());
+        line.word("event", self.event.as_str());
         let text = |line: &mut Line<'_>, name, text: Option<&str>| {
             if let Some(text) = text {
                 line.text(name, text);
@@ -225,12 +225,16 @@ impl Record {
         if let Some(operation) = self.operation {
             line.plain("operation", operation);
         }
-        line.plain("outcome", self.outcome.as_str());
-        text(&mut line, "code", self.code);
-        text(&mut line, "delivery", self.delivery.map(Delivery::as_str));
+        line.word("outcome", self.outcome.as_str());
+        let word = |line: &mut Line<'_>, name, word: Option<&str>| {
+            if let Some(word) = word {
+                line.word(name, word);
+            }
+        };
+        word(&mut line, "code", self.code);
+        word(&mut line, "delivery", self.delivery.map(Delivery::as_str));
         if let Some(duration) = self.duration {
-            let micros = duration.as_micros();
-            line.number("durationMs", format_args!("{}.{:03}", micros / 1000, micros % 1000));
+            line.millis("durationMs", duration);
         }
         if let Some(attempts) = self.attempts {
             line.number("attempts", attempts);

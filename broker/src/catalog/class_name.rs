@@ -187,12 +187,23 @@ fn check(name: &str, limit: usize) -> Result<(), NameError> {
     if name.len() > limit {
         return Err(NameError::TooLong { length: name.len(), limit });
     }
-    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
-    if let Some(strange) = name.chars().find(|c| !allowed(*c)) {
-        return Err(NameError::Character(strange));
+    // One look at each byte, since every operation has names. Before the first it is as after a dot.
+    let (mut before, mut bad_edge) = (b'.', false);
+    for byte in name.bytes() {
+        match byte {
+            b'a'..=b'z' | b'0'..=b'9' => {}
+            b'-' => bad_edge |= before == b'.',
+            b'.' => bad_edge |= matches!(before, b'.' | b'-'),
+            _ => return Err(NameError::Character(first_strange(name))),
+        }
+        before = byte;
     }
-    let edges = |part: &str| part.is_empty() || part.starts_with('-') || part.ends_with('-');
-    if name.split('.').any(edges) { Err(NameError::Edge) } else { Ok(()) }
+    if bad_edge || matches!(before, b'.' | b'-') { Err(NameError::Edge) } else { Ok(()) }
+}
+
+fn first_strange(name: &str) -> char {
+    let allowed = |c: char| matches!(c, 'a'..='z' | '0'..='9' | '-' | '.');
+    name.chars().find(|c| !allowed(*c)).unwrap_or_default()
 }
 
 #[cfg(test)]
