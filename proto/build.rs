@@ -28,6 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::write(out.join("messages.rs"), table(&ours)?)?;
 
     tonic_prost_build::configure()
+        .codec_path("crate::codec::FrugalCodec")
         .extern_path(".google.rpc.Status", "::tonic_types::Status")
         // `Vec<u8>` would copy user data once more on its way through.
         .bytes(".machinebroker.v1")

@@ -1,7 +1,9 @@
-//! The wire of Machine Broker: the code generated from `proto/`, and nothing else.
+//! The wire of Machine Broker: the code generated from `proto/`, and how it is put into bytes.
 //!
 //! What a field marked `[debug_redact = true]` holds is never printed: the `Debug` of its message says
 //! `[hidden]` in its place.
+
+pub mod codec;
 
 /// Package `machinebroker.v1`: drivers dial in, controllers submit, operators look.
 pub mod v1 {
