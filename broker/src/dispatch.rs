@@ -80,7 +80,7 @@ impl Dispatcher {
     /// Executes what a caller asks, within its `timeout` or the verb's default.
     pub async fn execute(
         &self,
-        mut ask: Ask,
+        mut ask: Box<Ask>,
         timeout: Option<Duration>,
     ) -> Result<Answered, Error> {
         let timeout = timeout.unwrap_or_else(|| default_timeout(ask.verb)).min(LONGEST);
@@ -114,7 +114,7 @@ impl Dispatcher {
     }
 
     /// Writes down that a request was turned away before it was looked at.
-    pub fn refused(&self, ask: Ask, error: Error) -> Error {
+    pub fn refused(&self, ask: Box<Ask>, error: Error) -> Error {
         Account::open(self.audit.clone(), ask).close(Err(&error));
         error
     }

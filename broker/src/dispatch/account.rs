@@ -14,7 +14,7 @@ use crate::{
 /// Dropped without its end it says that the caller left.
 pub(super) struct Account {
     audit: Audit,
-    pub(super) ask: Ask,
+    pub(super) ask: Box<Ask>,
     began: Instant,
     /// Counted from 1.
     pub(super) attempt: u32,
@@ -24,7 +24,7 @@ pub(super) struct Account {
 }
 
 impl Account {
-    pub(super) fn open(audit: Audit, ask: Ask) -> Self {
+    pub(super) fn open(audit: Audit, ask: Box<Ask>) -> Self {
         let began = Instant::now();
         Self { audit, ask, began, attempt: 1, operation: None, is_closed: false }
     }

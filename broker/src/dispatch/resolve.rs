@@ -17,7 +17,8 @@ use crate::{
 const MAX_TEXT: usize = 1024;
 const MAX_BLOB: usize = 1024 * 1024;
 
-/// A caller's words, not yet checked. `Debug` leaves the user data out.
+/// A caller's words, not yet checked. `Debug` leaves the user data out. It is made in a box, since it is
+/// large and each step on its way would move it.
 pub struct Ask {
     /// Whose words; `None` for a caller in the same process.
     pub caller: Option<Caller>,
@@ -41,8 +42,8 @@ pub struct Origin {
 }
 
 impl Ask {
-    pub fn machine(verb: Verb, request: v1::MachineRequest) -> Self {
-        Self {
+    pub fn machine(verb: Verb, request: v1::MachineRequest) -> Box<Self> {
+        Box::new(Self {
             caller: None,
             trace: None,
             verb,
@@ -54,25 +55,25 @@ impl Ask {
             request_id: request.request_id,
             volume_specs: Vec::new(),
             wait_for_driver: request.wait_for_driver,
-        }
+        })
     }
 
-    pub fn list(request: v1::ListMachinesRequest) -> Self {
+    pub fn list(request: v1::ListMachinesRequest) -> Box<Self> {
         let class = request.class.unwrap_or_default();
-        Self {
+        Box::new(Self {
             provider_id: request.provider_id,
             wait_for_driver: request.wait_for_driver,
             ..Self::of_class(Verb::List, class)
-        }
+        })
     }
 
-    pub fn volume_ids(request: v1::GetVolumeIDsRequest) -> Self {
+    pub fn volume_ids(request: v1::GetVolumeIDsRequest) -> Box<Self> {
         let class = request.class.unwrap_or_default();
-        Self {
+        Box::new(Self {
             volume_specs: request.volume_specs,
             wait_for_driver: request.wait_for_driver,
             ..Self::of_class(Verb::GetVolumeIds, class)
-        }
+        })
     }
 
     fn of_class(verb: Verb, class: v1::ClassRef) -> Self {
@@ -91,8 +92,10 @@ impl Ask {
         }
     }
 
-    pub fn by(self, origin: Origin) -> Self {
-        Self { caller: Some(origin.caller), trace: origin.trace, ..self }
+    pub fn by(mut self: Box<Self>, origin: Origin) -> Box<Self> {
+        self.caller = Some(origin.caller);
+        self.trace = origin.trace;
+        self
     }
 
     pub(super) fn resolve(

@@ -47,7 +47,7 @@ impl Machines {
 
     async fn execute(
         &self,
-        ask: Ask,
+        ask: Box<Ask>,
         timeout: Result<Option<Duration>, Error>,
     ) -> Result<Payload, Status> {
         let timeout = match self.check(&ask).and(timeout) {
