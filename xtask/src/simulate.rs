@@ -116,11 +116,16 @@ impl Tree {
         shell::run(git.env("GIT_CEILING_DIRECTORIES", self.0.parent().unwrap_or(&self.0)))
     }
 
-    /// Runs a test of `broker-tests`, and says which functions failed; `None` if none did.
+    /// Runs a test of `broker-tests`, or those of a crate, and says which functions failed; `None` if none
+    /// did.
     fn test(&self, test: &str, target: &Path) -> anyhow::Result<Option<String>> {
+        let which: &[&str] = match test.strip_prefix("crate ") {
+            Some(package) => &["--package", package, "--lib"],
+            None => &["--package", "broker-tests", "--test", test],
+        };
         let cargo = |args: &[&str]| {
             let mut command = cargo();
-            command.args(["test", "--package", "broker-tests", "--test", test]).args(args);
+            command.arg("test").args(which).args(args);
             command.current_dir(&self.0).env("CARGO_TARGET_DIR", target);
             command
         };
