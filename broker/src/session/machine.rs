@@ -118,13 +118,16 @@ pub struct Machine<T> {
     last_id: i32,
     queue: VecDeque<Call<T>>,
     /// Sent and perhaps not accepted yet, oldest first.
-    unaccepted: VecDeque<(i32, Instant)>,
+    /// Each with the last ping that was sent before it.
+    unaccepted: VecDeque<(i32, Instant, u64)>,
     /// Goes before any operation.
     control: VecDeque<BrokerSide>,
     heard: Instant,
     next_ping: Instant,
     ping: u64,
     ping_sent: Option<Instant>,
+    /// The last ping that was answered.
+    pong: u64,
     draining: bool,
     oddities: Oddities,
 }
@@ -143,6 +146,7 @@ impl<T: Ticket> Machine<T> {
             heard: now,
             ping: 0,
             ping_sent: None,
+            pong: 0,
             draining: false,
             oddities: Oddities::default(),
         }
@@ -298,7 +302,7 @@ impl<T: Ticket> Machine<T> {
         let told = call.ticket.deadline();
         let state = if self.terms.native {
             params.time_left = time_left(told, now);
-            self.unaccepted.push_back((id, now));
+            self.unaccepted.push_back((id, now, self.ping));
             call.ticket.sent();
             SlotState::Sent
         } else {
@@ -364,10 +368,14 @@ impl<T: Ticket> Machine<T> {
 
     /// When the driver will be too slow to accept an operation it was sent, if one is outstanding.
     pub fn accept_due(&mut self) -> Option<Instant> {
-        while let Some((id, sent)) = self.unaccepted.front() {
+        while let Some((id, sent, ping)) = self.unaccepted.front() {
             match self.slots.get(id) {
                 Some(slot) if slot.state == SlotState::Sent => {
-                    return Some(*sent + self.times.accept_within);
+                    // The pong to a later ping comes after the acceptance. Until one came, a line that
+                    // is full of other answers may hold them both up.
+                    let passed = self.pong > *ping;
+                    let since = if passed { *sent } else { self.heard.max(*sent) };
+                    return Some(since + self.times.accept_within);
                 }
                 _ => drop(self.unaccepted.pop_front()),
             }
@@ -430,6 +438,7 @@ impl<T: Ticket> Machine<T> {
         self.slots
             .retain(|id, slot| slot.accepted_after_ping >= pong.sequence || listed.contains(id));
         self.oddities.forgotten += (before - self.slots.len()) as u64;
+        self.pong = self.pong.max(pong.sequence);
         let latest = pong.sequence == self.ping;
         Notice::Pong {
             sequence: pong.sequence,

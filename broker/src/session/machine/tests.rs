@@ -240,6 +240,30 @@ fn an_operation_that_is_not_accepted_in_time_is_noticed() {
 }
 
 #[test]
+fn an_acceptance_behind_a_line_full_of_answers_is_not_overdue_until_a_later_pong_came() {
+    let seconds = Duration::from_secs;
+    let mut stage = Stage::new(native(2));
+    stage.submit(Verb::List);
+    let list = stage.frames()[0].operation_id;
+    stage.hear(list, "list", Response::Accepted(v1::Accepted {}));
+    stage.submit(Verb::Create);
+    stage.frames();
+    let sent = stage.now;
+    for _ in 0..10 {
+        // The line is full of this; the pings are unanswered like the create.
+        stage.pass(seconds(1));
+        let page = v1::ListPage { machines: Vec::new(), more: true };
+        let payload = Some(v1::operation_result::Payload::List(page));
+        let result = v1::OperationResult { payload, ..Default::default() };
+        stage.hear(list, "list", Response::Result(result));
+        assert_eq!(stage.machine.accept_due(), Some(stage.now + seconds(5)));
+    }
+    // The driver read a ping that came after the create, and did not accept it.
+    stage.pong(1, vec![list]);
+    assert_eq!(stage.machine.accept_due(), Some(sent + seconds(5)));
+}
+
+#[test]
 fn a_driver_in_doubt_is_sent_nothing_and_gives_back_what_waits() {
     let mut stage = Stage::new(native(2));
     let (first, second, third) =
