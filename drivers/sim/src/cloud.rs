@@ -72,9 +72,15 @@ impl Cloud {
     /// Starts a VM, or replaces what is known of it.
     pub fn put(&self, vm: &Vm) -> io::Result<()> {
         let aside = self.folder.join(format!(".{}.tmp", vm.id));
-        fs::write(&aside, serde_json::to_vec_pretty(vm)?)?;
-        self.journal.write(What::Making { id: vm.provider_id(), machine: vm.name.clone() });
-        fs::rename(aside, self.path(&vm.name, &vm.id))
+        let put = fs::write(&aside, serde_json::to_vec_pretty(vm)?).and_then(|()| {
+            self.journal.write(What::Making { id: vm.provider_id(), machine: vm.name.clone() });
+            fs::rename(&aside, self.path(&vm.name, &vm.id))
+        });
+        if put.is_err() {
+            // A full disk has no room for what is no VM. If this fails too, it is still none.
+            fs::remove_file(aside).ok();
+        }
+        put
     }
 
     /// Starts a VM, unless its owner has as many as `limit` already. Says whether it did.
