@@ -5,6 +5,7 @@ mod draining;
 mod driver;
 mod lookups;
 mod operations;
+mod peers;
 mod reconnecting;
 
 use std::{sync::Arc, time::Duration};

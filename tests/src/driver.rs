@@ -1,7 +1,7 @@
 //! A driver, frame by frame.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, VecDeque},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -14,11 +14,15 @@ use broker_proto::v1::{
     operation_result::Payload,
 };
 use prost::Message as _;
-use tokio::{sync::mpsc, task::JoinHandle, time::timeout};
+use tokio::{
+    sync::mpsc,
+    task::JoinHandle,
+    time::{Instant, sleep_until, timeout},
+};
 use tokio_stream::{StreamExt as _, wrappers::UnboundedReceiverStream};
-use tonic::{Code, Status, Streaming, transport::Channel};
+use tonic::{Code, Status, Streaming, codec::Codec, transport::Channel};
 
-use crate::{API_VERSION, KIND, PATIENCE};
+use crate::{API_VERSION, KIND, PATIENCE, peers};
 
 /// The names under which the drivers' service answers.
 #[derive(Clone, Copy, Debug)]
@@ -146,12 +150,22 @@ impl Driver {
         service: Service,
         authorization: Option<&str>,
     ) -> Result<Self, Status> {
+        let codec = tonic_prost::ProstCodec::<DriverSide, BrokerSide>::default();
+        Self::dial_in(codec, channel, service, authorization).await
+    }
+
+    /// The same, in the words of this codec.
+    async fn dial_in(
+        codec: impl Codec<Encode = DriverSide, Decode = BrokerSide>,
+        channel: Channel,
+        service: Service,
+        authorization: Option<&str>,
+    ) -> Result<Self, Status> {
         let (send, sent) = mpsc::unbounded_channel();
         let mut grpc = tonic::client::Grpc::new(channel.clone())
             .max_decoding_message_size(16 * 1024 * 1024)
             .max_encoding_message_size(usize::MAX);
         grpc.ready().await.expect("the connection stands");
-        let codec = tonic_prost::ProstCodec::<DriverSide, BrokerSide>::default();
         let mut request =
             tonic::Request::new(UnboundedReceiverStream::new(sent).map_while(|frame| frame));
         if let Some(authorization) = authorization {
@@ -173,7 +187,17 @@ impl Driver {
 
     /// Says hello; what comes of it is the next frame.
     pub async fn dial_with(channel: Channel, hello: Hello) -> Self {
-        let driver = Self::dial(channel, Service::Today).await;
+        Self::dial(channel, Service::Today).await.greet(hello)
+    }
+
+    /// The same in the words of a later protocol.
+    pub async fn dial_newer(channel: Channel, hello: Hello) -> Self {
+        let driver = Self::dial_in(peers::Newer, channel, Service::Today, None).await;
+        driver.expect("a stream opens").greet(hello)
+    }
+
+    fn greet(self, hello: Hello) -> Self {
+        let driver = self;
         let registration =
             v1::Registration { name: "test".to_owned(), hello: Some(hello), ..Default::default() };
         driver.say(1, "register", Response::Registration(registration));
@@ -181,7 +205,12 @@ impl Driver {
     }
 
     pub async fn welcomed(channel: Channel, hello: Hello) -> Self {
-        let mut driver = Self::dial_with(channel, hello).await;
+        Self::dial_with(channel, hello).await.is_welcome().await
+    }
+
+    /// Reads the answer to the hello.
+    pub async fn is_welcome(self) -> Self {
+        let mut driver = self;
         match driver.next_frame().await.expect("an answer to the hello").control {
             Some(Control::Welcome(welcome)) => {
                 driver.token = welcome.session_token;
@@ -336,15 +365,34 @@ impl Driver {
     }
 
     /// Serves whatever comes until the stream ends.
-    pub fn serve(mut self) -> Serving {
+    pub fn serve(self) -> Serving {
+        self.serve_in(Duration::ZERO)
+    }
+
+    /// The same, where each operation takes so much time.
+    pub fn serve_in(mut self, time: Duration) -> Serving {
         let machines = Arc::new(Mutex::new(Vec::new()));
         let served = Arc::clone(&machines);
         let task = tokio::spawn(async move {
-            while let Ok(Some(frame)) = self.try_next_frame().await {
-                if let Some(params) = &frame.params {
-                    served.lock().expect("no panic while locked").push(params.machine_name.clone());
-                    self.accept(&frame);
+            let mut running: VecDeque<(Instant, BrokerSide)> = VecDeque::new();
+            loop {
+                let next = running.front().map(|(due, _)| *due);
+                let frame = tokio::select! {
+                    frame = self.try_next_frame() => frame,
+                    () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {
+                        let (_, operation) = running.pop_front().expect("looked at above");
+                        self.succeed(&operation);
+                        continue;
+                    }
+                };
+                let Ok(Some(frame)) = frame else { return };
+                let Some(params) = &frame.params else { continue };
+                served.lock().expect("no panic while locked").push(params.machine_name.clone());
+                self.accept(&frame);
+                if time.is_zero() {
                     self.succeed(&frame);
+                } else {
+                    running.push_back((Instant::now() + time, frame));
                 }
             }
         });

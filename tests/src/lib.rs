@@ -17,6 +17,7 @@ mod controller;
 mod driver;
 pub mod guarded;
 pub mod history;
+pub mod peers;
 pub mod process;
 pub mod proxy;
 mod submitter;

@@ -99,6 +99,59 @@ async fn shared_reads_go_to_the_least_loaded() {
     broker.at_rest().await;
 }
 
+/// Three drivers, of which one takes ten times as long as the others.
+async fn one_slow_of_three(broker: &TestBroker) -> [Serving; 3] {
+    let quick = Duration::from_millis(100);
+    let of = |name| Hello { capacity: 32, ..hello(name) };
+    [
+        broker.driver_with(of("slow")).await.serve_in(10 * quick),
+        broker.driver_with(of("quick-0")).await.serve_in(quick),
+        broker.driver_with(of("quick-1")).await.serve_in(quick),
+    ]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shared_instance_that_is_ten_times_slower_gets_few_of_the_reads() {
+    const CALLERS: usize = 30;
+    let broker = TestBroker::start();
+    let controller = broker.controller().await;
+    let drivers = one_slow_of_three(&broker).await;
+    let callers = (0..CALLERS).map(|_| async {
+        for _ in 0..40 {
+            controller.list().await.expect("one of them does it");
+        }
+    });
+    futures::future::join_all(callers).await;
+    let [slow, quick_0, quick_1] = drivers.each_ref().map(|driver| driver.served().len());
+    println!("reads: {slow} by the slow one, {quick_0} and {quick_1} by the others");
+    assert_eq!(slow + quick_0 + quick_1, CALLERS * 40);
+    // It has as many at once as the others and answers a tenth of them: one of 21.
+    assert!(slow * 100 <= CALLERS * 40 * 8, "{slow} of {}", CALLERS * 40);
+    drop(drivers);
+    broker.at_rest().await;
+}
+
+/// A machine always meets one instance, so that a retry finds the first execution: that is worth more
+/// than an even load. Who is too slow for it says so by its capacity, or is drained.
+#[tokio::test(start_paused = true)]
+async fn a_shared_instance_that_is_ten_times_slower_keeps_its_share_of_the_changes() {
+    let broker = TestBroker::start();
+    let controller = broker.controller().await;
+    let drivers = one_slow_of_three(&broker).await;
+    let creates = machines(300).into_iter().map(|name| {
+        let controller = controller.clone();
+        async move { controller.create(&name).await.expect("one of them does it") }
+    });
+    futures::future::join_all(creates).await;
+    let shares = drivers.each_ref().map(|driver| driver.served().len());
+    println!("changes: {shares:?}, the slow one first");
+    for share in shares {
+        assert!((60..=140).contains(&share), "{shares:?}");
+    }
+    drop(drivers);
+    broker.at_rest().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn load_is_judged_by_what_an_instance_can_take() {
     let broker = TestBroker::start();
