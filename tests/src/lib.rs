@@ -20,6 +20,7 @@ pub mod history;
 pub mod peers;
 pub mod process;
 pub mod proxy;
+pub mod story;
 mod submitter;
 mod wire;
 pub mod witness;

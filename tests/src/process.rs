@@ -11,6 +11,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use broker_proto::v1::{
+    Driver, ListDriversRequest, ListOperationsRequest, Operation, registry_client::RegistryClient,
+};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -78,6 +82,21 @@ impl Process {
         collect(stdout, Arc::clone(&lines));
         collect(stderr, Arc::clone(&lines));
         Self { child, lines }
+    }
+
+    /// Starts a program within a limit, as the shell's `ulimit` takes it. A file that would get too
+    /// large is an error for it, as it is on a full disk, and not its end.
+    pub fn start_within(limit: &str, command: &Command) -> Self {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "trap '' XFSZ && ulimit $0 && exec \"$@\"", limit]);
+        Self::start(shell.arg(command.get_program()).args(command.get_args()))
+    }
+
+    /// Lets it write to files again, whatever limit it was started within.
+    pub fn has_space(&self) {
+        let pid = Pid::from_raw(self.id().try_into().expect("a number")).expect("not zero");
+        let (resource, none) = (Resource::Fsize, Rlimit { current: None, maximum: None });
+        prlimit(Some(pid), resource, none).expect("it is ours");
     }
 
     /// Waits for a line that `wanted` makes something of.
@@ -158,9 +177,13 @@ impl BrokerProcess {
 
     /// The same, where the system lets it open no more than so many files.
     pub fn start_with_files(files: usize, args: &[&str]) -> Self {
-        let mut shell = Command::new("sh");
-        shell.args(["-c", "ulimit -n \"$0\" && exec \"$@\"", &files.to_string()]);
-        Self::of(Process::start(shell.arg(binary("machine-broker")).args(args)))
+        Self::start_within(&format!("-n {files}"), args)
+    }
+
+    /// The same within a limit, as the shell's `ulimit` takes it.
+    pub fn start_within(limit: &str, args: &[&str]) -> Self {
+        let mut command = Command::new(binary("machine-broker"));
+        Self::of(Process::start_within(limit, command.args(args)))
     }
 
     fn of(process: Process) -> Self {
@@ -213,6 +236,34 @@ impl BrokerProcess {
                 _ => tokio::time::sleep(Duration::from_millis(50)).await,
             }
         }
+    }
+
+    /// Its drivers, as the registry lists them.
+    pub async fn listed(&self) -> Vec<Driver> {
+        let mut registry = RegistryClient::new(self.channel().await);
+        let listed = registry.list_drivers(ListDriversRequest::default()).await;
+        listed.map(|listed| listed.into_inner().drivers).unwrap_or_default()
+    }
+
+    /// Waits until its drivers are `right`.
+    pub async fn until_listed(&self, what: &str, right: impl Fn(&[Driver]) -> bool) -> Vec<Driver> {
+        let give_up = Instant::now() + PATIENCE;
+        loop {
+            let drivers = self.listed().await;
+            if right(&drivers) {
+                return drivers;
+            }
+            assert!(Instant::now() < give_up, "the drivers never were {what}, but {drivers:#?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Operations that run or wait.
+    pub async fn running(&self) -> Vec<Operation> {
+        let mut registry = RegistryClient::new(self.channel().await);
+        let listed = registry.list_operations(ListOperationsRequest::default()).await;
+        let operations = listed.expect("operations are listed").into_inner().operations;
+        operations.into_iter().filter(|operation| !operation.finished).collect()
     }
 
     /// The memory that it has, in KiB.

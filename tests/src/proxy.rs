@@ -37,7 +37,8 @@ pub enum Flow {
     #[default]
     Open,
     /// They are read and thrown away, and so is the news of the sender's end: neither side hears of
-    /// anything.
+    /// anything. No network loses the middle of a connection that then goes on: reset it, or let both
+    /// sides give it up, before others flow.
     Lost,
     /// They are not read, so that the sender has to stop at some time; with any other order they flow
     /// again and none is missing.

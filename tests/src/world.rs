@@ -51,17 +51,39 @@ stringData: {{token: secret, userData: hello}}
 
     /// A broker that listens on this address.
     pub fn broker(&self, listen: &str, more: &[&str]) -> BrokerProcess {
+        BrokerProcess::start(
+            &[&self.broker_args(listen).each_ref().map(String::as_str), more].concat(),
+        )
+    }
+
+    /// The same within a limit, as the shell's `ulimit` takes it.
+    pub fn broker_within(&self, limit: &str, listen: &str, more: &[&str]) -> BrokerProcess {
+        let args = self.broker_args(listen);
+        BrokerProcess::start_within(limit, &[&args.each_ref().map(String::as_str), more].concat())
+    }
+
+    fn broker_args(&self, listen: &str) -> [String; 7] {
         let catalog = format!("dir:{}", self.path("catalog"));
-        let args = ["serve", "--listen", listen, "--admin", "127.0.0.1:0", "--catalog", &catalog];
-        BrokerProcess::start(&[&args, more].concat())
+        ["serve", "--listen", listen, "--admin", "127.0.0.1:0", "--catalog", &catalog]
+            .map(str::to_owned)
     }
 
     pub fn driver(&self, broker: &str, instance: &str, more: &[&str]) -> Process {
-        let (cloud, journal) = (self.path("cloud"), self.journal());
+        let mut driver = self.driver_command(broker, instance);
+        Process::start(driver.arg("--journal").arg(self.journal()).args(more))
+    }
+
+    /// The same within a limit, as the shell's `ulimit` takes it. It writes nothing down: whoever keeps
+    /// a journal has to have room for it.
+    pub fn driver_within(&self, limit: &str, broker: &str, instance: &str) -> Process {
+        Process::start_within(limit, &self.driver_command(broker, instance))
+    }
+
+    fn driver_command(&self, broker: &str, instance: &str) -> Command {
         let mut driver = Command::new(binary("sim-driver"));
+        let cloud = self.path("cloud");
         driver.args(["--cloud", &cloud, "--broker", broker, "--instance-id", instance]);
-        driver.arg("--journal").arg(journal);
-        Process::start(driver.args(more))
+        driver
     }
 
     /// Where drivers write down what they do.

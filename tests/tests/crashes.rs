@@ -1,30 +1,17 @@
 //! What is left when processes are killed. That nothing is lost and nothing made twice is for
 //! `tests/chaos` to show.
 
-use std::time::Duration;
-
-use broker_proto::v1::{ListDriversRequest, registry_client::RegistryClient};
 use broker_tests::{
-    process::{self, PATIENCE, binary},
+    process::{self, binary},
     world::World,
 };
-use tokio::time::{Instant, sleep};
 
 #[tokio::test]
 async fn a_broker_that_is_killed_leaves_no_driver_program_behind() {
     let world = World::default();
     let program = format!("{} --cloud {}", binary("sim-driver").display(), world.path("cloud"));
     let mut broker = world.broker("127.0.0.1:0", &["--driver-command", &program]);
-    let mut registry = RegistryClient::new(broker.channel().await);
-    let give_up = Instant::now() + PATIENCE;
-    loop {
-        let listed = registry.list_drivers(ListDriversRequest::default()).await;
-        if listed.is_ok_and(|listed| listed.into_inner().drivers.len() == 1) {
-            break;
-        }
-        assert!(Instant::now() < give_up, "no driver came:\n{}", broker.process.output());
-        sleep(Duration::from_millis(20)).await;
-    }
+    broker.until_listed("there", |drivers| drivers.len() == 1).await;
     assert_ne!(processes_with(&world.path("cloud")), 0);
 
     broker.process.kill();
