@@ -12,6 +12,7 @@ mod bearer;
 mod files;
 mod identity;
 mod policy;
+mod review;
 mod rules;
 mod territory;
 mod tokens;
@@ -31,12 +32,13 @@ use broker_tls::PeerCertificate;
 use tokio::{sync::watch, time::sleep};
 
 pub use self::{
-    bearer::{Authenticator, Bearer, Holder},
+    bearer::{Authenticator, Bearer, CannotTell, Holder},
     files::Files,
     identity::{FORMS, Identity},
     policy::{Act, Error as PolicyError, Namespaces, Policy, Refusal, Subject},
+    review::{Reviewed, Reviewer},
     rules::{Need, need},
-    territory::Territory,
+    territory::{Ground, Territory},
     tokens::{TokenFile, make as make_token},
 };
 use crate::driver::{ConnectionId, DriverKey};
@@ -96,6 +98,9 @@ pub enum Denied {
     NotBearer,
     #[error("the bearer token is not known, or no longer")]
     UnknownToken,
+    /// The same token may be known a little later.
+    #[error("whose bearer token it is cannot be told now: {why}")]
+    CannotTell { why: Arc<str>, retry_after: Duration },
     /// Nobody, where somebody was needed.
     #[error("no credentials: show a client certificate or a bearer token")]
     NoCredentials,
@@ -185,7 +190,8 @@ impl Auth {
     /// Who shows this `authorization` header. It goes before what the connection proves.
     pub async fn with_token(&self, at: Caller, authorization: &[u8]) -> Result<Caller, Denied> {
         let token = read_bearer(authorization)?;
-        let holder = self.holder(token).await.ok_or(Denied::UnknownToken)?;
+        let holder = self.holder(&token).await?.ok_or(Denied::UnknownToken)?;
+        let token = if holder.by_text { token } else { token.without_text() };
         let proof = Proof::Token(token, holder.expires);
         Ok(Caller { identity: holder.identity, proof, ..at })
     }
@@ -204,7 +210,11 @@ impl Auth {
     pub fn territory(&self, caller: &Caller, keys: &[DriverKey]) -> Result<Territory, Denied> {
         let Some(policy) = &self.0.policy else { return Ok(Territory::everywhere(keys)) };
         let policy = policy.load();
-        let of = |key: &DriverKey| Ok((key.clone(), policy.territory(&caller.identity, key)?));
+        let of = |key: &DriverKey| {
+            let namespaces = policy.territory(&caller.identity, key)?;
+            let secrets_from = policy.secrets_from(&caller.identity, key);
+            Ok(Ground { key: key.clone(), namespaces, secrets_from })
+        };
         let territory = keys.iter().map(of).collect::<Result<_, Refusal>>();
         territory.map_err(|refusal| nobody_or(caller, refusal))
     }
@@ -252,20 +262,29 @@ impl Auth {
                 Some(tls) => verify(tls, certificate, SystemTime::now()),
                 None => Ok(()),
             },
-            Proof::Token(token, _) => match self.holder(*token).await {
-                Some(holder) if holder.identity == caller.identity => Ok(()),
-                _ => Err(Denied::UnknownToken),
+            Proof::Token(token, expires) => match self.holder(token).await {
+                Ok(Some(holder)) if holder.identity == caller.identity => Ok(()),
+                Ok(_) => Err(Denied::UnknownToken),
+                // Who was let in stays while nobody can tell otherwise.
+                Err(_) if expires.is_none_or(|at| SystemTime::now() < at) => Ok(()),
+                Err(_) => Err(Denied::UnknownToken),
             },
         }
     }
 
-    async fn holder(&self, token: Bearer) -> Option<Holder> {
+    async fn holder(&self, token: &Bearer) -> Result<Option<Holder>, Denied> {
+        let mut found = Ok(None);
         for authenticator in &self.0.authenticators {
-            if let Some(holder) = authenticator.holder(token).await {
-                return Some(holder);
+            match authenticator.holder(token.clone()).await {
+                Ok(None) => {}
+                Ok(holder) => return Ok(holder),
+                // Another one may know it.
+                Err(CannotTell { why, retry_after }) => {
+                    found = Err(Denied::CannotTell { why, retry_after });
+                }
             }
         }
-        None
+        found
     }
 
     fn ask(
@@ -335,7 +354,7 @@ fn read_bearer(authorization: &[u8]) -> Result<Bearer, Denied> {
     if !scheme.eq_ignore_ascii_case(b"bearer ") || token.is_empty() {
         return Err(Denied::NotBearer);
     }
-    Ok(Bearer::new(token))
+    Ok(Bearer::shown(token))
 }
 
 #[cfg(test)]

@@ -1,10 +1,16 @@
 //! Machine classes and secrets, for dispatch and for drivers that ask.
 //!
 //! One trait, [`Catalog`], answered from memory; where the objects come from is its
-//! implementation's affair: a folder of YAML ([`Directory`]), a text ([`Static`]). What one driver
+//! implementation's affair: a folder of YAML ([`Directory`]), a cluster ([`Kubernetes`]), a text
+//! ([`Static`]). What one driver
 //! may see of a catalog is its [`Scope`]; nobody hands a class or a secret to a driver around it.
 
-use std::{fmt, path::PathBuf, sync::Arc, time::SystemTime};
+use std::{
+    fmt,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use tokio::sync::broadcast;
 
@@ -14,6 +20,7 @@ mod class;
 pub mod class_name;
 mod directory;
 mod fixed;
+pub mod kubernetes;
 mod metadata;
 mod objects;
 mod revision;
@@ -25,6 +32,7 @@ pub use class::Class;
 pub use class_name::{NameError, valid_name};
 pub use directory::Directory;
 pub use fixed::Static;
+pub use kubernetes::Kubernetes;
 pub use scope::{Denied, Scope, secret_revision};
 pub use secret::{Secret, SecretName};
 
@@ -36,6 +44,7 @@ pub const DEFAULT_NAMESPACE: &str = "default";
 /// Every read is answered at once from memory, so it may be called from any task. Two reads may
 /// see two states of the catalog; one read never sees half a change.
 pub trait Catalog: Send + Sync + fmt::Debug + 'static {
+    /// One that was deleted says so.
     fn class(&self, id: &ClassId) -> Option<Arc<Class>>;
 
     /// All classes, ordered by their id.
@@ -57,6 +66,36 @@ pub trait Catalog: Send + Sync + fmt::Debug + 'static {
 
     /// What is wrong with the catalog now, for operators; empty when all is well.
     fn problems(&self) -> Vec<Problem>;
+
+    /// How old what is known may be, while where it comes from cannot be reached.
+    fn age(&self) -> Option<Duration> {
+        None
+    }
+
+    /// How it is about the classes of a kind as a whole.
+    fn reading(&self, _api_version: &str, _kind: &str) -> Reading {
+        Reading::Current
+    }
+}
+
+/// How it is about the classes of a kind. The texts are for people, and say what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// What is known is what there is.
+    Current,
+    /// They were read before, and cannot be now.
+    Stale(String),
+    /// They were never read: a class that is not known may exist.
+    Never(String),
+}
+
+impl Reading {
+    pub fn trouble(&self) -> Option<&str> {
+        match self {
+            Self::Current => None,
+            Self::Stale(why) | Self::Never(why) => Some(why),
+        }
+    }
 }
 
 /// Why there is no catalog.
@@ -77,6 +116,18 @@ pub enum Error {
     #[error("the catalog folder {0} cannot be read; the broker needs read and search permission")]
     Unreadable(PathBuf, #[source] std::io::Error),
 
+    #[error(
+        "the kubeconfig {0} cannot be used; name another one with --catalog kubernetes:FILE, or leave \
+         the name out in a cluster"
+    )]
+    Kubeconfig(PathBuf, #[source] kubernetes::Unusable),
+
+    #[error(
+        "there is no cluster to read from: name a kubeconfig with --catalog kubernetes:FILE or \
+         KUBECONFIG, or run in a pod with a service account"
+    )]
+    NoCluster(#[source] kubernetes::Unusable),
+
     /// A text that was given as a whole has to be right as a whole.
     #[error("the catalog is not right: {}", join(.0))]
     Broken(Vec<Problem>),
@@ -90,6 +141,13 @@ pub struct Problem {
     /// Counted from 1.
     pub line: Option<u64>,
     pub message: String,
+}
+
+impl Problem {
+    /// Something that is not in a file.
+    fn of_cluster(message: String) -> Self {
+        Self { file: None, line: None, message }
+    }
 }
 
 impl fmt::Display for Problem {

@@ -22,7 +22,6 @@ use std::{
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-mod backoff;
 mod command;
 pub mod leash;
 mod output;
@@ -32,11 +31,13 @@ mod tokens;
 pub use command::{CommandError, DriverCommand};
 pub use tokens::Tokens;
 
-use backoff::{Backoff, Pace};
 use output::Output;
 use process::Process;
 
-use crate::telemetry::LogFormat;
+use crate::{
+    backoff::{Backoff, Pace},
+    telemetry::LogFormat,
+};
 
 /// Keeps a driver program running until `shutdown`, and returns when nothing of it is left.
 ///

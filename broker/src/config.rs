@@ -8,6 +8,7 @@ mod values;
 use std::{
     fs,
     net::SocketAddr,
+    num::NonZeroU32,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -36,6 +37,8 @@ const SHORTEST_RECHECK: Duration = Duration::from_secs(1);
 const SHORTEST_NEWCOMER: Duration = Duration::from_secs(1);
 /// A bearer token and the trace of a caller have to fit in.
 const SMALLEST_HEADERS: u32 = 4 * 1024;
+/// In a second. An API server has other things to do.
+const REVIEWS: NonZeroU32 = NonZeroU32::new(50).expect("not zero");
 const LONGEST_QUEUE: usize = 1_000_000;
 const SMALLEST_AUDIT: u64 = 1 << 20;
 const MOST_AUDITS: u32 = 1_000;
@@ -57,7 +60,8 @@ pub struct Options {
     #[arg(long, env = "BROKER_ADMIN", value_name = "ADDRESS")]
     admin: Option<SocketAddr>,
 
-    /// Where machine classes and secrets come from: dir:PATH, a folder of Kubernetes YAML
+    /// Where machine classes and secrets come from: dir:PATH, a folder of Kubernetes YAML; kubernetes,
+    /// the cluster that this runs in or that KUBECONFIG names; kubernetes:FILE, that of a kubeconfig
     #[arg(long, env = "BROKER_CATALOG", value_name = "SOURCE")]
     catalog: Option<CatalogSource>,
 
@@ -128,6 +132,15 @@ pub struct Options {
     /// Whose bearer tokens are known: a file of digests, made with `machine-broker tokens new`
     #[arg(long, env = "BROKER_TOKENS", value_name = "FILE")]
     tokens: Option<PathBuf>,
+
+    /// Have the API server of the cluster review tokens of service accounts that are meant for this
+    /// audience: their names are system:serviceaccount:NAMESPACE:NAME [default: none are reviewed]
+    #[arg(long, env = "BROKER_TOKEN_REVIEW_AUDIENCE", value_name = "AUDIENCE")]
+    token_review_audience: Option<String>,
+
+    /// So many of these reviews in a second; whoever has to wait is told for how long [default: 50]
+    #[arg(long, env = "BROKER_TOKEN_REVIEW_RATE", value_name = "NUMBER")]
+    token_review_rate: Option<NonZeroU32>,
 
     /// How often credentials are looked at again on open streams [default: 5m]
     #[arg(long, env = "BROKER_RECHECK", value_name = "TIME")]
@@ -229,6 +242,7 @@ pub struct Config {
     pub grace: Duration,
     pub policy: Option<PathBuf>,
     pub tokens: Option<PathBuf>,
+    pub token_review: Option<TokenReview>,
     pub recheck: Duration,
     pub limits: Limits,
     pub log: String,
@@ -237,6 +251,13 @@ pub struct Config {
     pub otlp: Option<Otlp>,
     /// Where it came from, to be read again.
     pub file: Option<PathBuf>,
+}
+
+/// How tokens of service accounts are known.
+#[derive(Clone, Debug)]
+pub struct TokenReview {
+    pub audience: String,
+    pub rate: NonZeroU32,
 }
 
 impl Options {
@@ -306,6 +327,10 @@ impl Options {
             grace: span(options.grace, Duration::from_secs(30)),
             policy: options.policy,
             tokens: options.tokens,
+            token_review: options.token_review_audience.map(|audience| TokenReview {
+                audience,
+                rate: options.token_review_rate.unwrap_or(REVIEWS),
+            }),
             recheck: span(options.recheck, auth::RECHECK),
             limits,
             log: options.log.unwrap_or_else(|| "info".to_owned()),
@@ -361,6 +386,8 @@ impl Options {
             insecure: self.insecure.or(other.insecure),
             policy: self.policy.or(other.policy),
             tokens: self.tokens.or(other.tokens),
+            token_review_audience: self.token_review_audience.or(other.token_review_audience),
+            token_review_rate: self.token_review_rate.or(other.token_review_rate),
             recheck: self.recheck.or(other.recheck),
             max_connections: self.max_connections.or(other.max_connections),
             max_newcomers: self.max_newcomers.or(other.max_newcomers),

@@ -23,6 +23,7 @@
 
 pub mod audit;
 pub mod auth;
+mod backoff;
 pub mod bounds;
 pub mod catalog;
 pub mod children;

@@ -192,6 +192,7 @@ impl Metrics {
         let reason = match denied {
             D::NoCredentials => "no_credentials",
             D::NotBearer | D::UnknownToken | D::LoggedOut => "bad_token",
+            D::CannotTell { .. } => "not_reviewed",
             D::NamelessCertificate | D::BadCertificate(_) => "bad_certificate",
             D::Refused(_) | D::Moved => "policy",
             D::NoSuchMethod => "no_such_method",
@@ -294,6 +295,7 @@ fn result_of<T>(result: &Result<T, Denied>) -> &'static str {
         Err(Denied::Missing(_)) => "missing",
         Err(Denied::Foreign(_)) => "foreign",
         Err(Denied::Unreferenced(_)) => "unreferenced",
+        Err(Denied::Elsewhere { .. }) => "elsewhere",
         Err(Denied::Ambiguous(_)) => "ambiguous",
     }
 }
@@ -305,6 +307,8 @@ fn reason_of(error: &dispatch::Error) -> &'static str {
         Error::Invalid { .. } => "invalid",
         Error::Denied(_) => "denied",
         Error::NoClass(_) => "no_class",
+        Error::Unread { .. } => "unread",
+        Error::Deleted { .. } => "deleted",
         Error::Stopping => "stopping",
         Error::NoDriver { .. } => "no_driver",
         Error::NoneReady { .. } => "none_ready",

@@ -23,9 +23,9 @@ use self::listen::{Admin, Listeners, Port};
 pub use self::stop::{hangups, signal};
 use crate::{
     audit::Audit,
-    auth::{self, Auth},
+    auth::{self, Auth, Territory},
     bounds::{self, Bounds, Crowd, Limits},
-    catalog::{Catalog, Denied, Scope},
+    catalog::{Catalog, Denied, Scope, kubernetes::Demand},
     children::{self, DriverCommand, Tokens},
     dispatch::Dispatcher,
     grpc::{self, Admission, Connection, Drivers, Entrance, Peer},
@@ -159,6 +159,16 @@ impl Broker {
     /// Reads the policy and the tokens again whenever they change.
     pub fn follow(&self, files: auth::Files) {
         self.own(|stopped| files.follow(self.drivers.auth.clone(), stopped));
+    }
+
+    /// What drivers serve, for a catalog that reads only that.
+    pub fn demand(&self) -> Demand {
+        let registry = self.registry.clone();
+        let territory = move || {
+            let sessions = registry.sessions();
+            Territory::of_all(sessions.iter().map(|session| &session.info().territory))
+        };
+        Demand { changes: self.registry.changes(), territory: Box::new(territory) }
     }
 
     /// What the ports are served with, if it is TLS.

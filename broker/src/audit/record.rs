@@ -130,6 +130,13 @@ pub struct Record {
     pub delivery: Option<Delivery>,
     pub duration: Option<Duration>,
     pub attempts: Option<u32>,
+    /// How old the class and the secrets may have been, when where they come from was away.
+    #[serde(rename = "catalogAgeMs", serialize_with = "millis")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub catalog_age: Option<Duration>,
+    /// It went on with what was kept of a class that was deleted.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub class_deleted: bool,
     /// The driver's, the operator's or our own words.
     pub message: Option<String>,
     /// How many are missing.
@@ -157,6 +164,8 @@ impl Record {
             delivery: None,
             duration: None,
             attempts: None,
+            catalog_age: None,
+            class_deleted: false,
             message: None,
             lines: None,
         }
@@ -180,6 +189,8 @@ impl Record {
             machine: Some(operation.request.machine.clone()).filter(|name| !name.is_empty()),
             operation: Some(operation.id),
             delivery: Some(operation.delivery()),
+            catalog_age: operation.request.catalog_age,
+            class_deleted: operation.request.class.deleted.is_some(),
             ..self
         };
         match operation.session() {

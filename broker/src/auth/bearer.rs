@@ -1,39 +1,66 @@
 //! A token as a caller shows it, and who can say whose it is.
 
-use std::{fmt, time::SystemTime};
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
+use broker_secret::Sensitive;
 use futures::future::BoxFuture;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
 use super::Identity;
 
-/// The digest of a token. The token itself is dropped as soon as it was read.
+/// The digest of a token, and the token itself only where whoever issued it has to be asked.
 ///
 /// Equality takes the same time whatever differs.
-#[derive(Clone, Copy)]
-pub struct Bearer([u8; 32]);
+#[derive(Clone)]
+pub struct Bearer {
+    digest: [u8; 32],
+    text: Option<Arc<Sensitive>>,
+}
 
 impl Bearer {
     pub fn new(token: &[u8]) -> Self {
-        Self(Sha256::digest(token).into())
+        Self { digest: Sha256::digest(token).into(), text: None }
+    }
+
+    /// As a caller showed it, with its text.
+    pub(super) fn shown(token: &[u8]) -> Self {
+        Self { text: Some(Arc::new(Sensitive::new(token))), ..Self::new(token) }
     }
 
     /// From the `sha256` of a token in hexadecimal.
     pub(super) fn from_hex(text: &str) -> Option<Self> {
         let mut digest = [0; 32];
         hex::decode_to_slice(text, &mut digest).ok()?;
-        Some(Self(digest))
+        Some(Self { digest, text: None })
     }
 
-    pub(super) fn to_hex(self) -> String {
-        hex::encode(self.0)
+    pub(super) fn to_hex(&self) -> String {
+        hex::encode(self.digest)
+    }
+
+    /// What the token can be known by without being kept.
+    pub(super) fn digest(&self) -> [u8; 32] {
+        self.digest
+    }
+
+    pub(super) fn text(&self) -> Option<&Arc<Sensitive>> {
+        self.text.as_ref()
+    }
+
+    /// Where nobody needs its text any more.
+    pub(super) fn without_text(self) -> Self {
+        Self { text: None, ..self }
     }
 }
 
 impl PartialEq for Bearer {
     fn eq(&self, other: &Self) -> bool {
-        self.0.ct_eq(&other.0).into()
+        self.digest.ct_eq(&other.digest).into()
     }
 }
 
@@ -48,11 +75,20 @@ impl fmt::Debug for Bearer {
 pub struct Holder {
     pub identity: Identity,
     pub expires: Option<SystemTime>,
+    /// Whether its text is needed to look again.
+    pub by_text: bool,
+}
+
+/// Whether a token is known cannot be told at the moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CannotTell {
+    pub why: Arc<str>,
+    pub retry_after: Duration,
 }
 
 /// Somebody who knows tokens: the token file, the driver programs that we started, and in a cluster
 /// the API server.
 pub trait Authenticator: Send + Sync + fmt::Debug {
     /// Whose token this is; `None` if it is not known here, or no longer.
-    fn holder(&self, token: Bearer) -> BoxFuture<'_, Option<Holder>>;
+    fn holder(&self, token: Bearer) -> BoxFuture<'_, Result<Option<Holder>, CannotTell>>;
 }

@@ -14,6 +14,7 @@ const MAX_LENGTH: usize = 512;
 /// | `cn:driver` | common name of a certificate with neither |
 /// | `token:alice` | name of a token in the token file |
 /// | `child:sim` | driver program that the broker started |
+/// | `system:serviceaccount:ns:name` | service account of the cluster, by a review of its token |
 /// | `anonymous` | nobody: no credential was shown |
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Identity(Arc<str>);
@@ -69,8 +70,8 @@ fn is_authority_uri(uri: &str) -> bool {
 }
 
 /// What an identity looks like, for people who mistype one.
-pub const FORMS: &str =
-    "write spiffe://… (or another URI), dns:NAME, cn:NAME, token:NAME, child:NAME or anonymous";
+pub const FORMS: &str = "write spiffe://… (or another URI), dns:NAME, cn:NAME, token:NAME, child:NAME, \
+     system:serviceaccount:NAMESPACE:NAME or anonymous";
 
 /// Whether somebody can be called so, or begin so: all others would be in a policy for nothing.
 pub(super) fn has_form(name: &str) -> bool {

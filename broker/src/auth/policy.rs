@@ -36,6 +36,8 @@ struct Driver {
     reach: Reach,
     /// `None` for all, and for drivers that name none.
     providers: Option<Vec<String>>,
+    /// Where the secrets of its classes may lie, beside the namespace of the class.
+    secrets_from: Namespaces,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,21 +139,15 @@ impl Policy {
 
     /// In which namespaces somebody may serve classes of this kind.
     pub fn territory(&self, who: &Identity, key: &DriverKey) -> Result<Namespaces, Refusal> {
-        let act = Act::Register(key);
-        let mut some: Vec<String> = Vec::new();
-        for rule in self.of(who).filter(|rule| rule.allows(act)) {
-            match rule.driver.as_ref().map(|driver| &driver.reach.namespaces) {
-                Some(Namespaces::Only(names)) => some.extend(names.iter().cloned()),
-                Some(Namespaces::All) => return Ok(Namespaces::All),
-                None => {}
-            }
+        if self.drivers(who, key).next().is_none() {
+            return Err(self.refusal(who, &Act::Register(key)));
         }
-        some.sort_unstable();
-        some.dedup();
-        if some.is_empty() {
-            return Err(self.refusal(who, &act));
-        }
-        Ok(Namespaces::Only(some.into()))
+        Ok(Namespaces::of_all(self.drivers(who, key).map(|driver| &driver.reach.namespaces)))
+    }
+
+    /// In which namespaces beside their own the secrets of these classes may lie.
+    pub fn secrets_from(&self, who: &Identity, key: &DriverKey) -> Namespaces {
+        Namespaces::of_all(self.drivers(who, key).map(|driver| &driver.secrets_from))
     }
 
     /// The lines of the rules that name somebody.
@@ -167,8 +163,17 @@ impl Policy {
         self.rules.is_empty()
     }
 
-    fn of(&self, who: &Identity) -> impl Iterator<Item = &Rule> {
+    fn of<'a>(&'a self, who: &'a Identity) -> impl Iterator<Item = &'a Rule> {
         self.rules.iter().filter(|rule| rule.who.iter().any(|pattern| pattern.fits(who)))
+    }
+
+    fn drivers<'a>(
+        &'a self,
+        who: &'a Identity,
+        key: &'a DriverKey,
+    ) -> impl Iterator<Item = &'a Driver> {
+        let rules = self.of(who).filter(|rule| rule.allows(Act::Register(key)));
+        rules.filter_map(|rule| rule.driver.as_ref())
     }
 
     fn refusal(&self, who: &Identity, act: &dyn fmt::Display) -> Refusal {
@@ -246,6 +251,19 @@ impl Kind {
 }
 
 impl Namespaces {
+    fn of_all<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
+        let mut some: Vec<String> = Vec::new();
+        for one in all {
+            match one {
+                Self::All => return Self::All,
+                Self::Only(names) => some.extend(names.iter().cloned()),
+            }
+        }
+        some.sort_unstable();
+        some.dedup();
+        Self::Only(some.into())
+    }
+
     pub fn contains(&self, namespace: &str) -> bool {
         match self {
             Self::All => true,

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_saphyr::Spanned;
 use zeroize::Zeroizing;
 
-use super::{Authenticator, Bearer, Holder, Identity, identity};
+use super::{Authenticator, Bearer, CannotTell, Holder, Identity, identity};
 
 /// Texts that YAML takes for something else.
 const RESERVED: [&str; 6] = ["null", "true", "false", "yes", "no", "-"];
@@ -54,7 +54,7 @@ impl TokenFile {
 }
 
 impl Authenticator for TokenFile {
-    fn holder(&self, token: Bearer) -> BoxFuture<'_, Option<Holder>> {
+    fn holder(&self, token: Bearer) -> BoxFuture<'_, Result<Option<Holder>, CannotTell>> {
         let now = SystemTime::now();
         let entries = self.entries.load();
         // All of them, so that the time taken tells nothing of which one is right.
@@ -62,10 +62,14 @@ impl Authenticator for TokenFile {
         for entry in entries.iter() {
             let valid = entry.expires.is_none_or(|expires| now < expires);
             if (entry.token == token) & valid {
-                found = Some(Holder { identity: entry.identity.clone(), expires: entry.expires });
+                found = Some(Holder {
+                    identity: entry.identity.clone(),
+                    expires: entry.expires,
+                    by_text: false,
+                });
             }
         }
-        async { found }.boxed()
+        async { Ok(found) }.boxed()
     }
 }
 
@@ -135,7 +139,7 @@ mod tests {
 
     fn known(file: &TokenFile, token: &str) -> Option<String> {
         let holder = file.holder(Bearer::new(token.as_bytes())).now_or_never().unwrap();
-        holder.map(|holder| holder.identity.to_string())
+        holder.unwrap().map(|holder| holder.identity.to_string())
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! One machine class, as read from a Kubernetes object of either shape.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::SystemTime};
 
 use serde_json::Value;
 
@@ -22,6 +22,11 @@ pub struct Class {
     pub secret_ref: Option<SecretName>,
     /// Its keys win over those of `secret_ref`.
     pub credentials_ref: Option<SecretName>,
+    /// What the API calls several of its kind.
+    pub plural: Arc<str>,
+    /// When it was taken out of the catalog. It is kept so that its machines can be deleted; new ones
+    /// are not made from it.
+    pub deleted: Option<SystemTime>,
 }
 
 impl Class {
@@ -45,15 +50,43 @@ impl Class {
         let secret_ref = reference(&object, "secretRef", &id)?;
         let credentials_ref = reference(&object, "credentialsSecretRef", &id)?;
         let revision = revision::of_object(&object);
+        let plural = Arc::from(class_name::plural(&id.kind));
         Ok(Self {
-            path: class_name::path(&id),
+            path: class_name::path(&id, &plural),
+            plural,
             id,
             provider,
             revision,
             json: object.to_string(),
             secret_ref,
             credentials_ref,
+            deleted: None,
         })
+    }
+
+    /// The same where the API has another word for several of them than one would guess.
+    pub fn with_plural(self, plural: &str) -> Self {
+        Self { path: class_name::path(&self.id, plural), plural: plural.into(), ..self }
+    }
+
+    /// The same as one that was deleted.
+    pub fn as_deleted(&self, at: SystemTime) -> Self {
+        Self {
+            id: self.id.clone(),
+            path: self.path.clone(),
+            provider: self.provider.clone(),
+            revision: self.revision,
+            json: self.json.clone(),
+            secret_ref: self.secret_ref.clone(),
+            credentials_ref: self.credentials_ref.clone(),
+            plural: self.plural.clone(),
+            deleted: Some(at),
+        }
+    }
+
+    /// The secrets that it names.
+    pub fn secrets(&self) -> impl Iterator<Item = &SecretName> {
+        self.secret_ref.iter().chain(&self.credentials_ref)
     }
 }
 
@@ -66,6 +99,7 @@ impl fmt::Debug for Class {
             .field("revision", &self.revision)
             .field("secret_ref", &self.secret_ref)
             .field("credentials_ref", &self.credentials_ref)
+            .field("deleted", &self.deleted)
             .finish_non_exhaustive()
     }
 }

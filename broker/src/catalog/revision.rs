@@ -11,21 +11,25 @@ use std::hash::Hasher as _;
 use serde_json::Value;
 use siphasher::sip::SipHasher13;
 
-/// The revision of a Kubernetes object: its content without the API server's bookkeeping, which
-/// changes when nothing did, or differs between two clusters that hold the same thing.
+/// The revision of a Kubernetes object: what its author says of it, whichever shape it has. Of the
+/// metadata only who it is: the rest is the API server's bookkeeping, which changes when nothing did or
+/// differs between two clusters that hold the same thing, and labels and annotations, with which tools
+/// mark objects that they do not change. A `generation` would say the same, where a kind has one, and
+/// would not be the same in two clusters.
 pub(super) fn of_object(object: &Value) -> i32 {
-    const TOP: [&str; 1] = ["status"];
-    const METADATA: [&str; 6] =
-        ["creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"];
-
     let mut digest = Digest::new();
     match object {
-        Value::Object(fields) => digest.map(fields, &TOP, |digest, name, value| match value {
-            Value::Object(metadata) if name == "metadata" => {
-                digest.map(metadata, &METADATA, |digest, _, value| digest.value(value));
-            }
-            value => digest.value(value),
-        }),
+        Value::Object(fields) => digest.map(
+            fields,
+            |name| name != "status",
+            |digest, name, value| match value {
+                Value::Object(metadata) if name == "metadata" => {
+                    let identity = |name: &str| name == "name" || name == "namespace";
+                    digest.map(metadata, identity, |digest, _, value| digest.value(value));
+                }
+                value => digest.value(value),
+            },
+        ),
         other => digest.value(other),
     }
     digest.revision()
@@ -83,7 +87,9 @@ impl Digest {
                     self.value(item);
                 }
             }
-            Value::Object(fields) => self.map(fields, &[], |digest, _, value| digest.value(value)),
+            Value::Object(fields) => {
+                self.map(fields, |_| true, |digest, _, value| digest.value(value))
+            }
         }
     }
 
@@ -92,11 +98,10 @@ impl Digest {
     fn map(
         &mut self,
         fields: &serde_json::Map<String, Value>,
-        without: &[&str],
+        counts: impl Fn(&str) -> bool,
         mut each: impl FnMut(&mut Self, &str, &Value),
     ) {
-        let mut fields: Vec<_> =
-            fields.iter().filter(|(name, _)| !without.contains(&name.as_str())).collect();
+        let mut fields: Vec<_> = fields.iter().filter(|(name, _)| counts(name)).collect();
         fields.sort_unstable_by_key(|(name, _)| name.as_str());
         self.tag(b'm', fields.len());
         for (name, value) in fields {
@@ -134,10 +139,11 @@ mod tests {
     }
 
     #[test]
-    fn bookkeeping_of_the_api_server_is_not_content() {
+    fn bookkeeping_of_the_api_server_and_marks_of_tools_are_not_content() {
         let plain = json!({"metadata": {"name": "a"}, "spec": {"status": 1}});
         let stored = json!({
-            "metadata": {"name": "a", "resourceVersion": "7", "uid": "x", "managedFields": []},
+            "metadata": {"name": "a", "resourceVersion": "7", "uid": "x", "managedFields": [],
+                "generation": 4, "labels": {"seen": "yes"}, "annotations": {"a": "b"}},
             "spec": {"status": 1},
             "status": {"phase": "Ready"},
         });

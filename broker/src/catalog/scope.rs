@@ -38,6 +38,10 @@ pub enum Denied {
     #[error("no class of this driver refers to the secret {0}")]
     Unreferenced(SecretName),
 
+    /// A class of this driver refers to a secret of a namespace from which its secrets may not come.
+    #[error("{class} refers to the secret {secret} of another namespace, which no rule allows")]
+    Elsewhere { class: String, secret: SecretName },
+
     /// A name without a kind fits classes of several kinds of this driver. To answer with one of
     /// them could make a machine of the wrong one.
     #[error("{0} fits classes of several kinds")]
@@ -52,6 +56,11 @@ impl Denied {
             Self::BadName(reason) => reason.to_string(),
             Self::Missing(_) | Self::Foreign(_) | Self::Unreferenced(_) => {
                 "there is no such class or secret among those of this driver".to_owned()
+            }
+            Self::Elsewhere { .. } => {
+                "the class refers to a secret of another namespace; the policy \
+                                       of the broker must allow it (secretsFrom)"
+                    .to_owned()
             }
             Self::Ambiguous(_) => {
                 "this name fits classes of several kinds; use the absolute path".to_owned()
@@ -71,8 +80,8 @@ impl<'a> Scope<'a> {
         let asked = class_name::parse(wire_name).map_err(Denied::BadName)?;
         let mut found: Option<Arc<Class>> = None;
         for key in self.territory.keys_in(asked.namespace()) {
-            let Some(id) = candidate(key, &asked) else { continue };
-            let Some(class) = self.catalog.class(&id).filter(|class| serves(key, class)) else {
+            let mine = |class: &Arc<Class>| serves(key, class) && is_named(class, &asked);
+            let Some(class) = self.catalog.class(&candidate(key, &asked)).filter(mine) else {
                 continue;
             };
             if found.as_ref().is_some_and(|other| other.id != class.id) {
@@ -103,18 +112,22 @@ impl<'a> Scope<'a> {
     /// They know one secret per class, the `secretRef`, so its answer already contains the
     /// credentials, unless the classes that share it do not agree on which.
     pub fn secret(&self, name: &SecretName) -> Result<Arc<Secret>, Denied> {
-        let mut referenced = false;
+        let mut referenced = Err(Denied::Unreferenced(name.clone()));
         let mut credentials = BTreeSet::new();
         for class in self.catalog.classes().iter().filter(|class| self.contains(class)) {
-            if class.secret_ref.as_ref() == Some(name) {
-                referenced = true;
-                credentials.insert(class.credentials_ref.clone());
+            if !class.secrets().any(|own| own == name) {
+                continue;
             }
-            referenced |= class.credentials_ref.as_ref() == Some(name);
+            match self.allows(class) {
+                Ok(()) if class.secret_ref.as_ref() == Some(name) => {
+                    referenced = Ok(());
+                    credentials.insert(class.credentials_ref.clone());
+                }
+                Err(denied) if referenced.is_err() => referenced = Err(denied),
+                allowed => referenced = referenced.or(allowed),
+            }
         }
-        if !referenced {
-            return Err(Denied::Unreferenced(name.clone()));
-        }
+        referenced?;
         let agreed = match credentials.len() {
             1 => credentials.pop_first().flatten(),
             _ => None,
@@ -125,6 +138,7 @@ impl<'a> Scope<'a> {
     /// The secret of a class, its two parts merged; `None` when the class names none.
     pub fn secret_of(&self, id: &ClassId) -> Result<Option<Arc<Secret>>, Denied> {
         let class = self.class_by_id(id)?;
+        self.allows(&class)?;
         match (&class.secret_ref, &class.credentials_ref) {
             (None, None) => Ok(None),
             (Some(only), None) | (None, Some(only)) => self.plain(only).map(Some),
@@ -155,6 +169,26 @@ impl<'a> Scope<'a> {
     fn contains(&self, class: &Class) -> bool {
         self.territory.keys_in(&class.id.namespace).any(|key| serves(key, class))
     }
+
+    /// Whether all secrets that a class names may be handed out for it.
+    fn allows(&self, class: &Class) -> Result<(), Denied> {
+        match class.secrets().find(|secret| !may_use(self.territory, class, secret)) {
+            None => Ok(()),
+            Some(secret) => {
+                Err(Denied::Elsewhere { class: class.id.to_string(), secret: secret.clone() })
+            }
+        }
+    }
+}
+
+/// Whether some driver of this territory may be given a secret for a class: one of the class's own
+/// namespace, or of one that the policy names.
+pub(super) fn may_use(territory: &Territory, class: &Class, secret: &SecretName) -> bool {
+    territory.grounds_in(&class.id.namespace).any(|ground| {
+        serves(&ground.key, class)
+            && (secret.namespace == class.id.namespace
+                || ground.secrets_from.contains(&secret.namespace))
+    })
 }
 
 /// The revision of what [`Scope::secret_of`] answers for `class`, without making it: 0 when the
@@ -183,21 +217,14 @@ fn serves(key: &DriverKey, class: &Class) -> bool {
 }
 
 /// The class that `asked` would be, were it of the kind of `key`.
-fn candidate(key: &DriverKey, asked: &ClassName<'_>) -> Option<ClassId> {
-    let (namespace, name) = match *asked {
-        ClassName::Short { namespace, name } => (namespace, name),
-        ClassName::Path { api_version, plural, namespace, name } => {
-            let of_this_kind =
-                *key.api_version == *api_version && class_name::plural(&key.kind) == plural;
-            of_this_kind.then_some((namespace, name))?
-        }
-    };
-    Some(ClassId {
+fn candidate(key: &DriverKey, asked: &ClassName<'_>) -> ClassId {
+    let (ClassName::Short { namespace, name } | ClassName::Path { namespace, name, .. }) = *asked;
+    ClassId {
         api_version: key.api_version.clone(),
         kind: key.kind.clone(),
         namespace: namespace.into(),
         name: name.into(),
-    })
+    }
 }
 
 fn is_named(class: &Class, asked: &ClassName<'_>) -> bool {
@@ -208,7 +235,7 @@ fn is_named(class: &Class, asked: &ClassName<'_>) -> bool {
             *id.api_version == *api_version
                 && *id.namespace == *namespace
                 && *id.name == *name
-                && class_name::plural(&id.kind) == plural
+                && *class.plural == *plural
         }
     }
 }

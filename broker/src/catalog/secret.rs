@@ -1,6 +1,6 @@
 //! One secret, in a type that cannot be printed.
 
-use std::{collections::BTreeMap, fmt, io, sync::Arc};
+use std::{collections::BTreeMap, fmt, io, sync::Arc, time::SystemTime};
 
 use base64::{Engine as _, display::Base64Display, prelude::BASE64_STANDARD};
 use broker_secret::Sensitive;
@@ -36,6 +36,7 @@ pub struct Secret {
     revision: i32,
     envelope: Envelope,
     data: BTreeMap<String, Sensitive>,
+    deleted: Option<SystemTime>,
 }
 
 /// The object without its data, to be given back as it came. Wiped all the same: `kubectl apply` writes
@@ -77,7 +78,19 @@ impl Secret {
         }
         let kind = envelope.0.get("type").and_then(Value::as_str).unwrap_or_default();
         let revision = content_revision(kind, &data);
-        Ok(Self { name: SecretName { namespace, name }, revision, envelope, data })
+        let name = SecretName { namespace, name };
+        Ok(Self { name, revision, envelope, data, deleted: None })
+    }
+
+    /// The same as one that was deleted.
+    pub fn as_deleted(&self, at: SystemTime) -> Self {
+        Self {
+            name: self.name.clone(),
+            revision: self.revision,
+            envelope: self.envelope.clone(),
+            data: self.data.clone(),
+            deleted: Some(at),
+        }
     }
 
     /// The keys of both, those of `credentials` winning, under the identity of `base`.
@@ -89,7 +102,13 @@ impl Secret {
             revision: merged_revision(base.revision, credentials.revision),
             envelope: base.envelope.clone(),
             data,
+            deleted: base.deleted.or(credentials.deleted),
         }
+    }
+
+    /// When it was taken out of the catalog. It is kept so that machines can be deleted.
+    pub fn deleted(&self) -> Option<SystemTime> {
+        self.deleted
     }
 
     pub fn name(&self) -> &SecretName {

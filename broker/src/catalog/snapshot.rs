@@ -60,6 +60,20 @@ impl Snapshot {
         Self { classes: classes.finish(), secrets: secrets.finish(), problems, dangling }
     }
 
+    /// Of what was read elsewhere.
+    pub(super) fn new(
+        classes: impl Iterator<Item = Arc<Class>>,
+        secrets: impl Iterator<Item = Arc<Secret>>,
+        problems: Vec<Problem>,
+    ) -> Self {
+        Self {
+            classes: classes.map(|class| (class.id.clone(), class)).collect(),
+            secrets: secrets.map(|secret| (secret.name().clone(), secret)).collect(),
+            problems,
+            dangling: Vec::new(),
+        }
+    }
+
     /// The secrets that came, went or have other data in `next`.
     fn changed_secrets(&self, next: &Self) -> Vec<SecretName> {
         let revision = |secrets: &HashMap<_, Arc<Secret>>, name| {
@@ -163,6 +177,13 @@ impl Store {
             // An error only says that nobody listens at the moment.
             self.changes.send(name).ok();
         }
+    }
+}
+
+/// Nothing, so far.
+impl Default for Store {
+    fn default() -> Self {
+        Self::new(Snapshot::default())
     }
 }
 

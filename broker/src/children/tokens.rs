@@ -11,7 +11,7 @@ use std::{
 use futures::{FutureExt as _, future::BoxFuture};
 use zeroize::Zeroizing;
 
-use crate::auth::{Authenticator, Bearer, Holder, Identity};
+use crate::auth::{Authenticator, Bearer, CannotTell, Holder, Identity};
 
 /// The tokens of the programs that are running now. Cheap to clone: every clone is the same set.
 #[derive(Clone, Default)]
@@ -79,9 +79,10 @@ impl Drop for Issued {
 }
 
 impl Authenticator for Tokens {
-    fn holder(&self, token: Bearer) -> BoxFuture<'_, Option<Holder>> {
-        let holder = self.whose(token).map(|identity| Holder { identity, expires: None });
-        async { holder }.boxed()
+    fn holder(&self, token: Bearer) -> BoxFuture<'_, Result<Option<Holder>, CannotTell>> {
+        let of = |identity| Holder { identity, expires: None, by_text: false };
+        let holder = self.whose(token).map(of);
+        async { Ok(holder) }.boxed()
     }
 }
 

@@ -6,12 +6,30 @@ use anyhow::{Context as _, anyhow, bail};
 
 use crate::{
     audit::Audit,
-    auth::{self, Authenticator, Files},
-    catalog::Directory,
+    auth::{self, Authenticator, Files, Reviewed},
+    catalog::{
+        Catalog, Directory, Kubernetes,
+        kubernetes::{Cluster, TokenReviews},
+    },
     config::{CatalogSource, Options},
     server::{self, Broker, Plan, Settings},
     telemetry::{self, LogControl},
 };
+
+/// A catalog that has to be kept up to date.
+enum Source {
+    Directory(Arc<Directory>),
+    Kubernetes(Arc<Kubernetes>),
+}
+
+impl Source {
+    fn shared(&self) -> Arc<dyn Catalog> {
+        match self {
+            Self::Directory(folder) => Arc::clone(folder) as _,
+            Self::Kubernetes(cluster) => Arc::clone(cluster) as _,
+        }
+    }
+}
 
 pub(super) async fn run(options: Options) -> anyhow::Result<()> {
     let config = options.check()?;
@@ -19,11 +37,21 @@ pub(super) async fn run(options: Options) -> anyhow::Result<()> {
     let otlp = config.otlp.clone();
     let (filter, spans) = telemetry::start(&config.log, config.log_format, otlp, replica)?;
     let log = LogControl::new(filter, &config.log);
-    let catalog = match config.catalog {
-        Some(CatalogSource::Directory(path)) => Directory::open(path)?,
-        None => bail!(
+    let cluster = match &config.catalog {
+        Some(CatalogSource::Kubernetes(kubeconfig)) => {
+            Some(Cluster::open(kubeconfig.as_deref()).await?)
+        }
+        _ if config.token_review.is_some() => Some(Cluster::open(None).await?),
+        _ => None,
+    };
+    let catalog = match (config.catalog, &cluster) {
+        (Some(CatalogSource::Directory(path)), _) => Source::Directory(Directory::open(path)?),
+        (Some(CatalogSource::Kubernetes(_)), Some(cluster)) => {
+            Source::Kubernetes(Kubernetes::new(cluster))
+        }
+        _ => bail!(
             "there is no catalog: say where machine classes and secrets come from \
-             with --catalog dir:PATH, or try `machine-broker dev`"
+             with --catalog dir:PATH or --catalog kubernetes, or try `machine-broker dev`"
         ),
     };
     let (stop, hangups) = (server::signal()?, server::hangups()?);
@@ -42,15 +70,22 @@ pub(super) async fn run(options: Options) -> anyhow::Result<()> {
         ),
     }
     let tokens = tokens.map(|tokens| Arc::new(tokens) as Arc<dyn Authenticator>);
+    let reviews = config.token_review.zip(cluster).map(|(review, cluster)| {
+        let reviewer = TokenReviews::new(cluster, review.audience.clone());
+        // Looked at twice as often as streams are, so that each look of a stream is a new one.
+        let fresh = config.recheck / 2;
+        let reviewed = Reviewed::new(Arc::new(reviewer), review.audience, fresh, review.rate);
+        Arc::new(reviewed) as Arc<dyn Authenticator>
+    });
     let broker = Broker::new(Settings {
         admission: config.admission,
         seating: config.seating,
-        catalog: catalog.clone(),
+        catalog: catalog.shared(),
         audit,
         log: Some(log.clone()),
         auth: auth::Settings {
             policy,
-            authenticators: tokens.into_iter().collect(),
+            authenticators: tokens.into_iter().chain(reviews).collect(),
             tls,
             recheck: config.recheck,
         },
@@ -58,7 +93,12 @@ pub(super) async fn run(options: Options) -> anyhow::Result<()> {
     });
     broker.follow(files);
     broker.own(|stopped| log.follow(hangups, config.file, config.log, stopped));
-    broker.own(|stopped| catalog.watch(stopped));
+    match catalog {
+        Source::Directory(folder) => broker.own(|stopped| folder.watch(stopped)),
+        Source::Kubernetes(cluster) => {
+            broker.own(|stopped| cluster.follow(broker.demand(), stopped));
+        }
+    }
     let plan = Plan {
         listen: config.listen,
         admin: config.admin,

@@ -11,6 +11,8 @@ use crate::registry::Policy;
 #[serde(try_from = "String")]
 pub enum CatalogSource {
     Directory(PathBuf),
+    /// Of this kubeconfig, or of the surroundings.
+    Kubernetes(Option<PathBuf>),
 }
 
 impl FromStr for CatalogSource {
@@ -19,7 +21,13 @@ impl FromStr for CatalogSource {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once(':') {
             Some(("dir", path)) if !path.is_empty() => Ok(Self::Directory(path.into())),
-            _ => Err(format!("{text:?} is not a catalog: write dir:PATH")),
+            Some(("kubernetes", path)) if !path.is_empty() => {
+                Ok(Self::Kubernetes(Some(path.into())))
+            }
+            None if text == "kubernetes" => Ok(Self::Kubernetes(None)),
+            _ => Err(format!(
+                "{text:?} is not a catalog: write dir:PATH, kubernetes or kubernetes:KUBECONFIG"
+            )),
         }
     }
 }

@@ -24,6 +24,16 @@ pub enum Error {
     NoClass(ClassId),
 
     /// Nothing was sent: safe to retry.
+    #[error("whether there is a class {class} is not known: {why}")]
+    Unread { class: ClassId, why: String },
+
+    /// Nothing was sent. What is kept of it is for getting rid of machines, not for making them.
+    #[error(
+        "{what} was deleted; it is kept so that its machines can be deleted, not to {verb} them"
+    )]
+    Deleted { what: String, verb: Verb },
+
+    /// Nothing was sent: safe to retry.
     #[error("no driver is connected for {wanted}; {}", connected_text(.connected))]
     NoDriver {
         wanted: DriverKey,
@@ -124,6 +134,8 @@ impl Error {
             Error::Invalid { .. } => "INVALID",
             Error::Denied(_) => "DENIED",
             Error::NoClass(_) => "CLASS_NOT_FOUND",
+            Error::Unread { .. } => "CLASS_NOT_READ",
+            Error::Deleted { .. } => "CLASS_DELETED",
             Error::NoDriver { .. } => "NO_DRIVER",
             Error::NoneReady { .. } => "DRIVER_NOT_READY",
             Error::Unsupported { .. } => "VERB_NOT_IMPLEMENTED",

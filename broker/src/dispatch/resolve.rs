@@ -8,7 +8,7 @@ use broker_secret::Sensitive;
 use super::Error;
 use crate::{
     auth::Caller,
-    catalog::{Catalog, DEFAULT_NAMESPACE, secret_revision, valid_name},
+    catalog::{Catalog, Class, DEFAULT_NAMESPACE, SecretName, secret_revision, valid_name},
     driver::{ClassId, DriverKey, Verb},
     operation::{Request, Trace},
     registry::Registry,
@@ -119,8 +119,9 @@ impl Ask {
             name: self.class.name.as_str().into(),
         };
         let Some(class) = catalog.class(&id) else {
-            return Err(unknown_class(id, registry));
+            return Err(unknown_class(id, catalog, registry));
         };
+        self.check_deleted(catalog, &class)?;
         let given = (!self.class.provider.is_empty()).then(|| Arc::from(&*self.class.provider));
         if let (Some(given), Some(own)) = (&given, &class.provider)
             && given != own
@@ -150,7 +151,24 @@ impl Ask {
             volume_specs: self.volume_specs.clone(),
             attempt: 1,
             trace: self.trace.clone(),
+            catalog_age: catalog.age(),
         })
+    }
+
+    /// Machines are not made from what was deleted; all else goes on.
+    fn check_deleted(&self, catalog: &dyn Catalog, class: &Class) -> Result<(), Error> {
+        if !matches!(self.verb, Verb::Create | Verb::Initialize) {
+            return Ok(());
+        }
+        let gone = |name: &&SecretName| {
+            catalog.secret(name).is_some_and(|secret| secret.deleted().is_some())
+        };
+        let what = match class.secrets().find(gone) {
+            _ if class.deleted.is_some() => format!("the class {}", class.id),
+            Some(secret) => format!("the secret {secret} of the class {}", class.id),
+            None => return Ok(()),
+        };
+        Err(Error::Deleted { what, verb: self.verb })
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -222,10 +240,14 @@ impl Ask {
 }
 
 /// A kind that nobody serves is worth saying before a class that nobody knows.
-fn unknown_class(id: ClassId, registry: &Registry) -> Error {
+fn unknown_class(id: ClassId, catalog: &dyn Catalog, registry: &Registry) -> Error {
     let connected = registry.keys();
     if connected.iter().any(|key| key.api_version == id.api_version && key.kind == id.kind) {
-        return Error::NoClass(id);
+        return match catalog.reading(&id.api_version, &id.kind).trouble() {
+            // It may be there all the same.
+            Some(why) => Error::Unread { class: id, why: why.to_owned() },
+            None => Error::NoClass(id),
+        };
     }
     let wanted = DriverKey { api_version: id.api_version, kind: id.kind, provider: None };
     Error::NoDriver { wanted, connected, is_known: false }

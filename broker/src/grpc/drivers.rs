@@ -147,6 +147,7 @@ impl drivers_server::Drivers for Drivers {
                 self.audit.write(|| Record {
                     class,
                     secret: Some(secret.name().to_string()),
+                    catalog_age: self.catalog.age(),
                     ..asking.record(Event::SecretRead, audit::Outcome::Ok)
                 });
                 Ok(Response::new(v1::Secret {

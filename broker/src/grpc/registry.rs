@@ -172,6 +172,7 @@ impl registry_server::Registry for RegistryDoor {
             revision: class.revision,
             secret_revision: secret_revision(catalog, class),
             served_by: serving.instances(class).to_vec(),
+            deleted: class.deleted.is_some(),
         });
         Ok(Response::new(v1::ListClassesResponse {
             classes: classes.collect(),

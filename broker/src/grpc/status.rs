@@ -31,6 +31,8 @@ impl From<Error> for Status {
             Error::Invalid { .. } => (Code::InvalidArgument, None),
             Error::Denied(denied) => (of_denial(denied), None),
             Error::NoClass(_) => (Code::NotFound, None),
+            Error::Unread { .. } => (Code::Unavailable, Some(LATER)),
+            Error::Deleted { .. } => (Code::FailedPrecondition, None),
             Error::NoDriver { .. } => (Code::Unavailable, Some(LATER)),
             Error::NoneReady { .. } => (Code::Unavailable, Some(LATER)),
             Error::Unsupported { .. } => (Code::Unimplemented, None),
@@ -109,13 +111,18 @@ pub(super) fn of_denied(denied: &Denied) -> Status {
     let code = match denied {
         Denied::BadName(_) | Denied::Ambiguous(_) => Code::InvalidArgument,
         Denied::Missing(_) | Denied::Foreign(_) | Denied::Unreferenced(_) => Code::NotFound,
+        Denied::Elsewhere { .. } => Code::PermissionDenied,
     };
     Status::new(code, denied.public_message())
 }
 
 /// Somebody is not let in, or no longer.
 pub(super) fn of_denied_caller(denied: &auth::Denied) -> Status {
-    Facts::new("DENIED").status(of_denial(denied), denied.to_string(), None)
+    let retry = match denied {
+        auth::Denied::CannotTell { retry_after, .. } => Some(*retry_after),
+        _ => None,
+    };
+    Facts::new("DENIED").status(of_denial(denied), denied.to_string(), retry)
 }
 
 /// Somebody wants one more of `what` than there may be.
@@ -140,6 +147,7 @@ fn of_denial(denied: &auth::Denied) -> Code {
     use auth::Denied as D;
     match denied {
         D::NotBearer | D::UnknownToken | D::NoCredentials => Code::Unauthenticated,
+        D::CannotTell { .. } => Code::Unavailable,
         D::NamelessCertificate | D::BadCertificate(_) | D::LoggedOut => Code::Unauthenticated,
         D::NoSuchMethod => Code::Unimplemented,
         D::Refused(_) | D::CrossSite(_) => Code::PermissionDenied,

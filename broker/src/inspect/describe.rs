@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::Rooms;
 use crate::{
+    catalog::Catalog,
     driver::{ClassId, DriverKey, SessionId},
     operation::{Delivery, Finished, Operation},
     registry::Event,
@@ -30,7 +31,9 @@ const ITS_OPERATIONS: usize = 100;
 
 /// The drivers of a kind, or all, in the order in which they came.
 pub fn drivers(rooms: &Rooms, kind: &str) -> Vec<v1::Driver> {
-    among(rooms.registry.sessions(), kind, &oldest(&rooms.ledger.running()))
+    let drivers = among(rooms.registry.sessions(), kind, &oldest(&rooms.ledger.running()));
+    let catalog = &*rooms.catalog;
+    drivers.into_iter().map(|driver| with_conditions(catalog, driver)).collect()
 }
 
 /// Of each instance of a kind, or of all, that is not connected any more the last session.
@@ -58,7 +61,24 @@ fn among(
 
 pub fn driver(rooms: &Rooms, session: &SessionHandle) -> v1::Driver {
     let running = rooms.ledger.running();
-    describe(session, oldest(&running).get(&session.info().id).copied())
+    let driver = describe(session, oldest(&running).get(&session.info().id).copied());
+    with_conditions(&*rooms.catalog, driver)
+}
+
+/// What is the matter with its kinds. One that has gone has none.
+fn with_conditions(catalog: &dyn Catalog, driver: v1::Driver) -> v1::Driver {
+    if driver.state() == DriverState::Gone {
+        return driver;
+    }
+    let mut conditions: Vec<String> = Vec::new();
+    for kind in &driver.kinds {
+        if let Some(trouble) = catalog.reading(&kind.api_version, &kind.kind).trouble()
+            && !conditions.iter().any(|told| told == trouble)
+        {
+            conditions.push(trouble.to_owned());
+        }
+    }
+    v1::Driver { conditions, ..driver }
 }
 
 /// All that is known of a driver, also of one that has gone, with so many events at most.
@@ -148,6 +168,7 @@ fn describe(session: &SessionHandle, oldest_pending: Option<Instant>) -> v1::Dri
         last_error_at: record.last_error.map(|error| error.at.into()),
         odd_frames: odd(session.oddities()),
         gone_at: ended.map(|ended| ended.at.into()),
+        conditions: Vec::new(),
     }
 }
 

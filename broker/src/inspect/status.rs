@@ -108,10 +108,11 @@ fn concerns(rooms: &Rooms, drivers: &[v1::Driver]) -> Vec<Concern> {
         );
     }
     for problem in rooms.catalog.problems() {
-        say(
-            format!("catalog: {problem}"),
-            "mend the file; what it said before, if anything, stays in force",
-        );
+        let advice = match problem.file {
+            Some(_) => "mend the file; what it said before, if anything, stays in force",
+            None => "mend it in the cluster; what was read before, if anything, stays in force",
+        };
+        say(format!("catalog: {problem}"), advice);
     }
     for problem in rooms.auth.problems() {
         say(problem, "mend the file; what it said before stays in force");

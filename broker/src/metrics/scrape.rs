@@ -83,6 +83,12 @@ impl Scrape {
         let help = "When the catalog was last read without a problem, since the epoch; 0: never";
         let name = "catalog_last_good_read_timestamp";
         page.number(name, help, Some(Unit::Seconds), last.as_secs_f64())?;
+        let age = self.rooms.catalog.age().unwrap_or_default();
+        let help = "How old what is known may be, while the source of the catalog is away";
+        page.number("catalog_age", help, Some(Unit::Seconds), age.as_secs_f64())?;
+        let kept = classes.iter().filter(|class| class.deleted.is_some()).count();
+        let help = "Classes that were deleted, and are kept so that their machines can be";
+        page.number("catalog_deleted_classes", help, None, kept)?;
         let problems = self.rooms.catalog.problems().len();
         let help = "What is wrong with the catalog now";
         page.number("catalog_problems", help, None, problems)

@@ -1,6 +1,6 @@
 //! What a caller asked for, checked and resolved.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use broker_proto::v1;
 use broker_secret::Sensitive;
@@ -30,6 +30,8 @@ pub struct Request {
     pub attempt: u32,
     /// What the caller's request is a part of. Those who join an operation join its trace.
     pub trace: Option<Arc<Trace>>,
+    /// How old the class may be, if where it comes from was away.
+    pub catalog_age: Option<Duration>,
 }
 
 impl Request {

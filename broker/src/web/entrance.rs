@@ -253,6 +253,7 @@ fn status(why: &Denied, has_policy: bool) -> StatusCode {
             StatusCode::UNAUTHORIZED
         }
         Denied::NamelessCertificate | Denied::BadCertificate(_) => StatusCode::UNAUTHORIZED,
+        Denied::CannotTell { .. } => StatusCode::SERVICE_UNAVAILABLE,
         Denied::Refused(_) | Denied::Moved => StatusCode::FORBIDDEN,
         Denied::CrossSite(_) if has_policy => StatusCode::FORBIDDEN,
         // It was meant for another host, as far as we can tell.

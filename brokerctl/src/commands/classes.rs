@@ -53,13 +53,18 @@ struct Listed {
     /// None: it names no secret.
     secret_revision: Option<i32>,
     served_by: Vec<String>,
+    /// Kept so that its machines can be deleted.
+    deleted: bool,
 }
 
 const COLUMNS: &[Column<Listed>] = &[
     Column::new("KIND", |listed, _| (&listed.class.kind).into()),
     Column::wide("API VERSION", |listed, _| (&listed.class.api_version).into()),
     Column::wide("PROVIDER", |listed, _| (&listed.class.provider).into()),
-    Column::new("CLASS", |listed, _| listed.class.path().into()),
+    Column::new("CLASS", |listed, _| match listed.deleted {
+        true => format!("{} (deleted)", listed.class.path()).into(),
+        false => listed.class.path().into(),
+    }),
     Column::new("REVISION", |listed, _| listed.revision.to_string().into()),
     Column::new("SECRET", |listed, _| {
         listed.secret_revision.map_or(String::new(), |revision| revision.to_string()).into()
@@ -77,6 +82,7 @@ impl ClassList {
             revision: listed.revision,
             secret_revision: (listed.secret_revision != 0).then_some(listed.secret_revision),
             served_by: listed.served_by,
+            deleted: listed.deleted,
         };
         let mut classes: Vec<_> = classes.into_iter().map(listed).collect();
         classes.sort_by_cached_key(|listed| (listed.class.kind.clone(), listed.class.path()));
@@ -109,12 +115,14 @@ mod tests {
             revision: 3,
             secret_revision: 2,
             served_by: vec!["sim-0".into(), "sim-1".into()],
+            deleted: false,
         };
         let test = ListedClass {
             class: Some(class("AWSMachineClass", "test")),
             revision: 1,
             secret_revision: 0,
             served_by: vec![],
+            deleted: true,
         };
         ClassList::new(vec![small, test], vec!["classes/a.yaml:3: no name".into()])
     }
@@ -122,9 +130,9 @@ mod tests {
     #[test]
     fn classes_are_a_table() {
         let expected = "\
-KIND              CLASS           REVISION   SECRET   SERVED BY
-AWSMachineClass   default/test    1          <none>   nobody
-SimMachineClass   default/small   3          2        sim-0,sim-1
+KIND              CLASS                    REVISION   SECRET   SERVED BY
+AWSMachineClass   default/test (deleted)   1          <none>   nobody
+SimMachineClass   default/small            3          2        sim-0,sim-1
 ";
         assert_eq!(list().text(fitting::look()), expected);
     }
@@ -149,6 +157,7 @@ classes:
   revision: 1
   secretRevision: null
   servedBy: []
+  deleted: true
 problems:
 - \"classes/a.yaml:3: no name\"
 ";

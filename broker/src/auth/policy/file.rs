@@ -40,6 +40,8 @@ struct DriverText {
     kinds: Vec<Spanned<String>>,
     namespaces: Option<Vec<Spanned<String>>>,
     providers: Option<Vec<Spanned<String>>>,
+    #[serde(rename = "secretsFrom")]
+    secrets_from: Option<Vec<Spanned<String>>>,
 }
 
 #[derive(Deserialize)]
@@ -111,7 +113,11 @@ fn pattern(line: u64, who: String) -> Result<Pattern, Error> {
 
 fn driver(line: u64, text: DriverText) -> Result<Driver, Error> {
     let providers = text.providers.map(|all| names(line, "providers", all)).transpose()?;
-    Ok(Driver { reach: reach(line, text.kinds, text.namespaces)?, providers })
+    let secrets_from = match text.secrets_from {
+        None => Namespaces::Only([].into()),
+        Some(all) => namespaces(line, "secretsFrom", all)?,
+    };
+    Ok(Driver { reach: reach(line, text.kinds, text.namespaces)?, providers, secrets_from })
 }
 
 fn controller(line: u64, text: ControllerText) -> Result<Controller, Error> {
@@ -146,17 +152,23 @@ fn operator(text: Spanned<String>) -> Result<Operator, Error> {
 fn reach(
     line: u64,
     kinds: Vec<Spanned<String>>,
-    namespaces: Option<Vec<Spanned<String>>>,
+    within: Option<Vec<Spanned<String>>>,
 ) -> Result<Reach, Error> {
     if kinds.is_empty() {
         return Err(wrong(line, "`kinds` is empty; [\"*\"] stands for all"));
     }
-    let namespaces = match namespaces {
+    let namespaces = match within {
         None => Namespaces::All,
-        Some(all) if all.iter().any(|name| name.value == "*") => Namespaces::All,
-        Some(all) => Namespaces::Only(names(line, "namespaces", all)?.into()),
+        Some(all) => namespaces(line, "namespaces", all)?,
     };
     Ok(Reach { kinds: kinds.into_iter().map(kind).collect::<Result<_, _>>()?, namespaces })
+}
+
+fn namespaces(line: u64, field: &str, all: Vec<Spanned<String>>) -> Result<Namespaces, Error> {
+    if all.iter().any(|name| name.value == "*") {
+        return Ok(Namespaces::All);
+    }
+    Ok(Namespaces::Only(names(line, field, all)?.into()))
 }
 
 fn kind(text: Spanned<String>) -> Result<Kind, Error> {

@@ -172,3 +172,21 @@ fn an_empty_policy_is_valid_and_allows_nothing() {
     assert!(policy.allows(&named("cn:a"), Act::Read).is_err());
     assert!(Policy::read("").is_err(), "an empty file is rather a mistake");
 }
+
+#[test]
+fn secrets_of_other_namespaces_have_to_be_named() {
+    let policy = Policy::read(
+        "rules:
+         - {who: token:plain, driver: {kinds: [A]}}
+         - {who: token:named, driver: {kinds: [A], secretsFrom: [vault]}}
+         - {who: token:any, driver: {kinds: [A], secretsFrom: ['*']}}
+        ",
+    )
+    .unwrap();
+    let key = key("a.b/v1", "A", None);
+    let from = |who| policy.secrets_from(&Identity::token(who), &key);
+    assert!(!from("plain").contains("vault"));
+    assert!(from("named").contains("vault") && !from("named").contains("prod"));
+    assert!(from("any").contains("prod"));
+    assert!(!from("nobody").contains("vault"));
+}

@@ -1,7 +1,10 @@
 use serde_json::Value;
 
 use super::*;
-use crate::{auth::Namespaces, catalog::Static};
+use crate::{
+    auth::{Ground, Namespaces},
+    catalog::Static,
+};
 
 const CATALOG: &str = r#"
 apiVersion: a.dev/v1
@@ -273,4 +276,48 @@ fn a_driver_cannot_tell_what_is_missing_from_what_is_not_its_own() {
     assert_eq!(missing, said(Denied::Foreign("class x".to_owned())));
     assert_eq!(missing, said(Denied::Unreferenced(secret("x"))));
     assert!(!missing.contains('x'));
+}
+
+#[test]
+fn a_secret_of_another_namespace_is_handed_out_only_where_the_rule_says_so() {
+    let catalog = Static::from_yaml(
+        "
+apiVersion: a.dev/v1
+kind: RedClass
+metadata: {name: thief}
+secretRef: {name: own}
+credentialsSecretRef: {name: theirs, namespace: vault}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: own}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: theirs, namespace: vault}
+",
+    )
+    .unwrap();
+    let ground = |secrets_from: &[&str]| Ground {
+        key: key("RedClass", None),
+        namespaces: Namespaces::All,
+        secrets_from: Namespaces::Only(secrets_from.iter().map(ToString::to_string).collect()),
+    };
+    let thief = id("RedClass", "default", "thief");
+    let theirs = SecretName::new("vault", "theirs");
+
+    let none: Territory = [ground(&[])].into_iter().collect();
+    let scope = Scope::new(&*catalog, &none);
+    for denied in [
+        scope.secret_of(&thief).unwrap_err(),
+        scope.secret(&theirs).unwrap_err(),
+        // Its answer would hold the other one as well.
+        scope.secret(&secret("own")).unwrap_err(),
+    ] {
+        assert!(matches!(denied, Denied::Elsewhere { .. }), "{denied:?}");
+    }
+    let named: Territory = [ground(&["vault"])].into_iter().collect();
+    let scope = Scope::new(&*catalog, &named);
+    assert!(scope.secret_of(&thief).unwrap().is_some());
+    assert!(scope.secret(&theirs).is_ok());
 }

@@ -145,6 +145,9 @@ impl View for Details {
         if driver.is_gone() {
             sheet = sheet.field("Gone", since(driver.gone));
         }
+        for condition in &driver.conditions {
+            sheet = sheet.field("Condition", Cell::styled(condition, AnsiColor::Red.on_default()));
+        }
         sheet
             .section("Program")
             .field("Version", &driver.driver_version)

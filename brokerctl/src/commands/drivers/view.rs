@@ -35,6 +35,9 @@ pub(crate) struct DriverView {
     pub(super) address: String,
     pub(crate) state: &'static str,
     pub(crate) state_reason: String,
+    /// What is the matter with its kinds.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) conditions: Vec<String>,
     pub(super) connected_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     gone_at: Option<String>,
@@ -212,6 +215,7 @@ impl From<Driver> for DriverView {
             },
             address: driver.address,
             state_reason: driver.state_reason,
+            conditions: driver.conditions,
             connected_at: connected.map(rfc3339),
             gone_at: gone.map(rfc3339),
             last_heard_seconds: last_heard.map(seconds),

@@ -226,6 +226,7 @@ impl Stage {
             volume_specs: Vec::new(),
             attempt: 1,
             trace: None,
+            catalog_age: None,
         }
     }
 

@@ -1,16 +1,16 @@
-//! How long until an ended program is started again.
+//! How long until what ended is tried again: a program, a watch of the API server.
 
 use std::time::Duration;
 
 /// Between which times the pauses lie.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     /// The longest first pause; the step of each one after it is twice as long…
-    pub(super) first: Duration,
+    pub(crate) first: Duration,
     /// …up to this.
-    pub(super) longest: Duration,
-    /// A program that lived so long was well, and its next end counts as a first one.
-    pub(super) well_after: Duration,
+    pub(crate) longest: Duration,
+    /// What lived so long was well, and its next end counts as a first one.
+    pub(crate) well_after: Duration,
 }
 
 impl Default for Pace {
@@ -23,22 +23,22 @@ impl Default for Pace {
     }
 }
 
-/// Exponential, with equal jitter: anything from half the step to the whole. Programs that ended
-/// together do not start together, and yet no pause is shorter than the one before it, so that a
-/// program that cannot even start is not tried again and again.
+/// Exponential, with equal jitter: anything from half the step to the whole. What ended
+/// together does not start together, and yet no pause is shorter than the one before it, so that
+/// what cannot even start is not tried again and again.
 #[derive(Debug)]
-pub(super) struct Backoff {
+pub(crate) struct Backoff {
     pace: Pace,
     step: Duration,
 }
 
 impl Backoff {
-    pub(super) fn new(pace: Pace) -> Self {
+    pub(crate) fn new(pace: Pace) -> Self {
         Self { pace, step: pace.first }
     }
 
-    /// The pause after a program that lived for `lived`.
-    pub(super) fn next(&mut self, lived: Duration) -> Duration {
+    /// The pause after something that lived for `lived`.
+    pub(crate) fn next(&mut self, lived: Duration) -> Duration {
         if lived >= self.pace.well_after {
             self.step = self.pace.first;
         }
