@@ -9,6 +9,7 @@ use clap::Parser;
 
 mod chaos;
 mod check;
+mod crds;
 mod fuzz;
 mod legacy;
 mod lints;
@@ -24,6 +25,8 @@ enum Verb {
     Check,
     /// The real broker against a driver that speaks the protocol of 2018
     Legacy,
+    /// Writes the CustomResourceDefinitions from their Rust types to manifests/crds
+    Crds,
     /// The system over a simulated network, by seed
     Simulate(simulate::Seeds),
     /// Breaks promises one at a time, and expects the simulation to find out
@@ -59,6 +62,7 @@ fn run(verb: Verb) -> anyhow::Result<()> {
     env::set_current_dir(shell::root()?)?;
     match verb {
         Verb::Check => check::run(),
+        Verb::Crds => crds::run(),
         Verb::Legacy => legacy::run(),
         Verb::Simulate(seeds) => simulate::run(&seeds),
         Verb::Mutants { name } => simulate::mutants(name.as_deref()),

@@ -46,6 +46,7 @@ pub struct Owner {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct VmAddress {
     #[serde(rename = "type")]
     pub kind: String,

@@ -2,7 +2,7 @@
 
 use std::{io, time::Duration};
 
-use driver_client::{Driver, Error, ListedMachine, Machine, Operation, Verb, async_trait};
+use driver_client::{Code, Driver, Error, ListedMachine, Machine, Operation, Verb, async_trait};
 use tracing::Instrument as _;
 
 use crate::{
@@ -150,7 +150,12 @@ async fn prepare(op: &Operation) -> Result<Spec, Error> {
     let spec: Spec = op.spec().await?;
     if op.has_secret() {
         // This cloud needs no login. A real one would take its credentials from here.
-        op.secret().await?;
+        let secret = op.secret().await?;
+        if let Some(key) = spec.secret_keys.iter().find(|key| secret.get(key).is_none()) {
+            let of = op.class_ref();
+            let message = format!("the secret of {of} has no key {key:?}: add it there");
+            return Err(Error::new(Code::FailedPrecondition, message));
+        }
     }
     if spec.hang.contains(&op.verb()) {
         op.cancellation().cancelled().await;

@@ -22,9 +22,10 @@ use tracing_subscriber::{
 };
 
 pub use crate::{
-    cloud::{Cloud, Owner, Vm},
+    cloud::{Cloud, Owner, Vm, VmAddress},
     driver::Sim,
     journal::Journal,
+    spec::{Failure, Spec},
 };
 
 #[derive(Clone, Debug, clap::Args)]

@@ -18,38 +18,49 @@ use crate::cloud::VmAddress;
 ///   failures:                     # one create in ten fails, before it has any effect
 ///     - {verb: create, code: UNAVAILABLE, rate: 0.1}
 ///   hang: [delete]                # never ends, until it is cancelled
+///   secretKeys: [token]           # without them FAILED_PRECONDITION
 /// ```
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Spec {
+pub struct Spec {
     #[serde(deserialize_with = "duration")]
-    pub(crate) create_delay: Duration,
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
+    pub create_delay: Duration,
     #[serde(deserialize_with = "duration")]
-    pub(crate) delete_delay: Duration,
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
+    pub delete_delay: Duration,
     #[serde(deserialize_with = "duration")]
-    pub(crate) list_delay: Duration,
-    pub(crate) failures: Vec<Failure>,
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
+    pub list_delay: Duration,
+    pub failures: Vec<Failure>,
     #[serde(deserialize_with = "verbs")]
-    pub(crate) hang: Vec<Verb>,
-    pub(crate) capacity: Option<usize>,
-    pub(crate) require_initialize: bool,
-    pub(crate) addresses: Vec<VmAddress>,
+    #[cfg_attr(feature = "schema", schemars(with = "Vec<String>"))]
+    pub hang: Vec<Verb>,
+    pub capacity: Option<usize>,
+    pub require_initialize: bool,
+    pub addresses: Vec<VmAddress>,
+    /// Keys that the secret must have.
+    pub secret_keys: Vec<String>,
 }
 
 /// Makes a share of the calls fail.
 #[derive(Clone, Debug, Deserialize)]
-pub(crate) struct Failure {
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Failure {
     #[serde(deserialize_with = "verb")]
-    pub(crate) verb: Verb,
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
+    pub verb: Verb,
     #[serde(deserialize_with = "code")]
-    pub(crate) code: Code,
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
+    pub code: Code,
     /// From 0, never, to 1, always.
-    pub(crate) rate: f64,
+    pub rate: f64,
 }
 
 impl Spec {
     /// The code this call shall fail with, if it shall.
-    pub(crate) fn failure(&self, verb: Verb) -> Option<Code> {
+    pub fn failure(&self, verb: Verb) -> Option<Code> {
         let hit = |failure: &&Failure| failure.verb == verb && rand::random::<f64>() < failure.rate;
         self.failures.iter().find(hit).map(|failure| failure.code)
     }
