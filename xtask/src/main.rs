@@ -10,6 +10,7 @@ use clap::Parser;
 mod chaos;
 mod check;
 mod crds;
+mod e2e;
 mod fuzz;
 mod legacy;
 mod lints;
@@ -27,6 +28,11 @@ enum Verb {
     Legacy,
     /// Writes the CustomResourceDefinitions from their Rust types to manifests/crds
     Crds,
+    /// The system among real peers
+    E2e {
+        #[command(subcommand)]
+        tier: e2e::Tier,
+    },
     /// The system over a simulated network, by seed
     Simulate(simulate::Seeds),
     /// Breaks promises one at a time, and expects the simulation to find out
@@ -63,6 +69,7 @@ fn run(verb: Verb) -> anyhow::Result<()> {
     match verb {
         Verb::Check => check::run(),
         Verb::Crds => crds::run(),
+        Verb::E2e { tier } => e2e::run(&tier),
         Verb::Legacy => legacy::run(),
         Verb::Simulate(seeds) => simulate::run(&seeds),
         Verb::Mutants { name } => simulate::mutants(name.as_deref()),

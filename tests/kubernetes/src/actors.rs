@@ -1,0 +1,312 @@
+//! A broker with its driver and its controller, each with the rights of a service account of its own.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use broker_proto::v1::{ClassRef, MachineRequest, MachineResponse};
+use broker_tests::{
+    Controller,
+    process::{self, BrokerProcess, PATIENCE, Process, binary},
+};
+use sim_driver::{Cloud, Vm};
+use tokio::time::sleep;
+use tonic::{Request, Status};
+
+use crate::cluster::{AUDIENCE, Cluster};
+
+pub(crate) const API_VERSION: &str = "sim.machinebroker.dev/v1alpha1";
+pub(crate) const KIND: &str = "SimMachineClass";
+
+/// All that a scenario acts with, in a namespace of its own.
+pub(crate) struct World<'a> {
+    pub(crate) cluster: &'a Cluster,
+    pub(crate) namespace: String,
+    pub(crate) broker: BrokerProcess,
+    folder: tempfile::TempDir,
+    controller: String,
+}
+
+/// How a world begins, where it is not as usual.
+#[derive(Default)]
+pub(crate) struct Beginning {
+    /// The broker gets no role for classes.
+    pub(crate) no_rights: bool,
+    /// More for the rule of the driver in the policy.
+    pub(crate) driver_rule: &'static str,
+}
+
+impl<'a> World<'a> {
+    pub(crate) fn new(cluster: &'a Cluster) -> Self {
+        Self::begin(cluster, Beginning::default())
+    }
+
+    pub(crate) fn begin(cluster: &'a Cluster, beginning: Beginning) -> Self {
+        let namespace = cluster.namespace();
+        let folder = tempfile::tempdir().expect("a folder");
+        for crd in ["machineclasses.machine.sapcloud.io", "simmachineclasses.sim.machinebroker.dev"]
+        {
+            install(cluster, crd);
+        }
+        cluster.apply(&accounts(&namespace));
+        if !beginning.no_rights {
+            cluster.apply(&class_rights(&namespace));
+        }
+        let policy = folder.path().join("policy.yaml");
+        let account = |name: &str| format!("system:serviceaccount:{namespace}:{name}");
+        let driver_rule = beginning.driver_rule;
+        let rules = format!(
+            "rules:\n\
+             - who: {}\n  driver: {{kinds: ['*']{driver_rule}}}\n\
+             - who: {}\n  controller: {{kinds: ['*']}}\n  operator: steer\n",
+            account("driver"),
+            account("controller"),
+        );
+        fs::write(&policy, rules).expect("a file");
+        let token = cluster.token(&namespace, "broker", None);
+        let kubeconfig = cluster.kubeconfig(&namespace, &token);
+        let broker = BrokerProcess::start(&[
+            "serve",
+            "--listen=127.0.0.1:0",
+            "--admin=127.0.0.1:0",
+            "--settle=0s",
+            "--recheck=2s",
+            &format!("--catalog=kubernetes:{}", kubeconfig.display()),
+            &format!("--token-review-audience={AUDIENCE}"),
+            &format!("--policy={}", policy.display()),
+            &format!("--audit={}", folder.path().join("audit.jsonl").display()),
+        ]);
+        let controller = cluster.token(&namespace, "controller", Some(AUDIENCE));
+        let world = Self { cluster, namespace, broker, folder, controller };
+        fs::write(world.path("controller.token"), &world.controller).expect("a file");
+        world
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The sim driver, once the broker has let it in.
+    pub(crate) async fn driver(&self) -> Process {
+        self.driver_of(&["--kind", KIND, "--api-version", API_VERSION]).await
+    }
+
+    pub(crate) async fn driver_of(&self, args: &[&str]) -> Process {
+        let token = self.cluster.token(&self.namespace, "driver", Some(AUDIENCE));
+        fs::write(self.path("driver.token"), token).expect("a file");
+        let driver = self.start_driver(args);
+        self.until_status("drivers", &["drivers"], |text| text.contains("Ready")).await;
+        driver
+    }
+
+    /// The sim driver, with whatever token is in its file.
+    pub(crate) fn start_driver(&self, args: &[&str]) -> Process {
+        Process::start(
+            Command::new(binary("sim-driver"))
+                .args(args)
+                .arg(format!("--broker={}", self.broker.drivers))
+                .arg("--instance-id=sim-0")
+                .arg(format!("--cloud={}", self.path("cloud").display()))
+                .arg(format!("--token-file={}", self.path("driver.token").display())),
+        )
+    }
+
+    /// Writes a class of the sim driver.
+    pub(crate) fn class(&self, name: &str, spec: &str) {
+        self.cluster.apply(&format!(
+            "apiVersion: {API_VERSION}\nkind: {KIND}\n\
+             metadata: {{name: {name}, namespace: {}}}\nspec: {spec}\n",
+            self.namespace
+        ));
+    }
+
+    /// Writes a secret with so many bytes of user data.
+    pub(crate) fn secret(&self, name: &str, user_data: usize) {
+        self.secret_with(name, &format!("{{token: t, userData: {}}}", "u".repeat(user_data)));
+    }
+
+    pub(crate) fn secret_with(&self, name: &str, data: &str) {
+        self.cluster.apply(&format!(
+            "apiVersion: v1\nkind: Secret\n\
+             metadata: {{name: {name}, namespace: {}}}\nstringData: {data}\n",
+            self.namespace
+        ));
+    }
+
+    pub(crate) fn class_ref(&self, class: &str) -> ClassRef {
+        ClassRef {
+            api_version: API_VERSION.to_owned(),
+            kind: KIND.to_owned(),
+            namespace: self.namespace.clone(),
+            name: class.to_owned(),
+            provider: String::new(),
+        }
+    }
+
+    pub(crate) async fn create(
+        &self,
+        machine: &str,
+        class: ClassRef,
+    ) -> Result<MachineResponse, Status> {
+        let controller = Controller::new(self.broker.channel().await);
+        let request = self.request(machine, class, &self.controller);
+        controller.create_with(request).await
+    }
+
+    /// Creates again and again until it works, as a controller does that is told that a class is not
+    /// there, or not yet.
+    pub(crate) async fn create_patiently(&self, machine: &str, class: ClassRef) -> Vm {
+        let give_up = Instant::now() + PATIENCE;
+        loop {
+            match self.create(machine, class.clone()).await {
+                Ok(_) => return self.vm(machine).expect("what was created is there"),
+                Err(status) if Instant::now() >= give_up => panic!("never created: {status:?}"),
+                Err(_) => sleep(Duration::from_millis(100)).await,
+            }
+        }
+    }
+
+    pub(crate) async fn delete(&self, machine: &str, class: ClassRef) -> Result<(), Status> {
+        let controller = Controller::new(self.broker.channel().await);
+        let request = self.request(machine, class, &self.controller);
+        controller.machines.clone().delete_machine(request).await.map(drop)
+    }
+
+    pub(crate) fn request(
+        &self,
+        machine: &str,
+        class: ClassRef,
+        token: &str,
+    ) -> Request<MachineRequest> {
+        let mut request = Request::new(MachineRequest {
+            class: Some(class),
+            machine_name: machine.to_owned(),
+            ..MachineRequest::default()
+        });
+        let bearer = format!("Bearer {token}").parse().expect("a token is ASCII");
+        request.metadata_mut().insert("authorization", bearer);
+        request.set_timeout(PATIENCE);
+        request
+    }
+
+    /// The VM of a machine at the provider.
+    pub(crate) fn vm(&self, machine: &str) -> Option<Vm> {
+        let cloud = Cloud::open(self.path("cloud")).expect("a folder");
+        let mut vms = cloud.all().expect("it can be read");
+        vms.retain(|vm| vm.name == machine);
+        assert!(vms.len() <= 1, "{machine} was made twice");
+        vms.pop()
+    }
+
+    /// What an operator sees.
+    pub(crate) fn brokerctl(&self, words: &[&str]) -> String {
+        let output = Command::new(binary("brokerctl"))
+            .args(words)
+            .arg("--token-file")
+            .arg(self.path("controller.token"))
+            .env("BROKER_ADDRESS", self.broker.drivers.to_string())
+            .output()
+            .expect("brokerctl starts");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        text(&output.stdout) + &text(&output.stderr)
+    }
+
+    /// Waits until an operator sees what is `right`.
+    pub(crate) async fn until_status(
+        &self,
+        what: &str,
+        words: &[&str],
+        right: impl Fn(&str) -> bool,
+    ) -> String {
+        let give_up = Instant::now() + PATIENCE;
+        loop {
+            let text = self.brokerctl(words);
+            if right(&text) {
+                return text;
+            }
+            assert!(
+                Instant::now() < give_up,
+                "never seen: {what}, but\n{text}\nand the broker says\n{}",
+                self.broker.process.output()
+            );
+            sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    /// The lines of the audit log.
+    pub(crate) fn audit(&self) -> String {
+        fs::read_to_string(self.path("audit.jsonl")).expect("there is one")
+    }
+}
+
+/// Installs a CustomResourceDefinition of ours and waits until its kind is served.
+pub(crate) fn install(cluster: &Cluster, name: &str) {
+    let file = Path::new("manifests/crds").join(format!("{name}.yaml"));
+    let yaml = fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+    install_text(cluster, name, &yaml);
+}
+
+pub(crate) fn install_text(cluster: &Cluster, name: &str, yaml: &str) {
+    cluster.apply(yaml);
+    let resource = format!("customresourcedefinition/{name}");
+    cluster.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", &resource]);
+}
+
+/// Accounts, and all rights of the broker but those to read classes.
+fn accounts(namespace: &str) -> String {
+    let account = |name: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: ServiceAccount\n\
+             metadata: {{name: {name}, namespace: {namespace}}}\n"
+        )
+    };
+    let accounts: String = ["broker", "driver", "controller"].map(account).concat();
+    let secrets = rights(
+        "Role",
+        &format!("name: broker-secrets, namespace: {namespace}"),
+        "{apiGroups: [''], resources: [secrets], verbs: [get, watch]}",
+        namespace,
+    );
+    let reviews = rights(
+        "ClusterRole",
+        &format!("name: {namespace}-reviews"),
+        "{apiGroups: [authentication.k8s.io], resources: [tokenreviews], verbs: [create]}",
+        namespace,
+    );
+    accounts + &secrets + &reviews
+}
+
+/// The right of the broker to read classes.
+pub(crate) fn class_rights(namespace: &str) -> String {
+    rights(
+        "ClusterRole",
+        &format!("name: {namespace}-classes"),
+        "{apiGroups: [sim.machinebroker.dev, machine.sapcloud.io, e2e.machinebroker.dev], \
+          resources: [simmachineclasses, machineclasses, oxen], verbs: [get, list, watch]}",
+        namespace,
+    )
+}
+
+fn rights(role: &str, metadata: &str, rule: &str, namespace: &str) -> String {
+    let name = metadata.split([':', ',']).nth(1).expect("a name").trim();
+    format!(
+        "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: {role}\n\
+         metadata: {{{metadata}}}\nrules: [{rule}]\n\
+         ---\napiVersion: rbac.authorization.k8s.io/v1\nkind: {role}Binding\n\
+         metadata: {{{metadata}}}\n\
+         roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: {role}, name: {name}}}\n\
+         subjects: [{{kind: ServiceAccount, name: broker, namespace: {namespace}}}]\n"
+    )
+}
+
+/// Waits for a condition.
+pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let give_up = Instant::now() + process::PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < give_up, "never so: {what}");
+        sleep(Duration::from_millis(100)).await;
+    }
+}

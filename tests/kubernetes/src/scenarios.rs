@@ -1,0 +1,41 @@
+//! What must work, as stories.
+
+use std::pin::Pin;
+
+use crate::cluster::Cluster;
+
+mod access;
+mod deletes;
+mod kinds;
+mod machines;
+mod outage;
+mod startup;
+
+type Scenario = for<'a> fn(&'a Cluster) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+/// Lists functions as scenarios, by their names.
+macro_rules! scenarios {
+    ($($room:ident::$name:ident,)*) => {
+        pub(crate) fn all() -> Vec<(&'static str, Scenario)> {
+            vec![$((stringify!($name), |cluster| Box::pin($room::$name(cluster)))),*]
+        }
+    };
+}
+
+scenarios! {
+    machines::a_machine_is_made_from_a_class_and_a_secret_of_the_cluster,
+    machines::an_edited_class_and_a_rotated_secret_reach_the_driver,
+    machines::a_class_of_today_is_served_by_its_provider,
+    machines::a_class_without_a_secret_works,
+    machines::a_secret_without_the_expected_keys_is_named_by_the_driver,
+    machines::a_class_of_one_mebibyte_reaches_the_driver,
+    deletes::machines_are_deleted_after_their_class_and_secret_are_gone,
+    kinds::a_kind_is_served_once_its_definition_is_installed,
+    kinds::a_kind_is_served_once_the_broker_may_read_it,
+    access::a_secret_of_another_namespace_is_denied,
+    access::a_secret_of_another_namespace_is_served_where_the_policy_says_so,
+    access::a_token_that_expires_or_is_for_others_gets_nobody_in,
+    access::a_revoked_account_loses_its_open_stream,
+    outage::work_goes_on_while_the_api_server_is_away,
+    startup::a_kubeconfig_that_cannot_be_used_is_told_at_the_start,
+}
