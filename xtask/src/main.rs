@@ -7,10 +7,12 @@ use std::{env, process::ExitCode};
 
 use clap::Parser;
 
+mod bench;
 mod chaos;
 mod check;
 mod crds;
 mod e2e;
+mod debian;
 mod fuzz;
 mod legacy;
 mod lints;
@@ -50,6 +52,8 @@ enum Verb {
     Web,
     /// Mutated input for everything that reads what others wrote
     Fuzz(fuzz::Fuzz),
+    /// What an operation costs, beside what a user would pick instead
+    Bench(bench::Bench),
 }
 
 fn main() -> ExitCode {
@@ -77,5 +81,6 @@ fn run(verb: Verb) -> anyhow::Result<()> {
         Verb::Soak(args) => chaos::run("soak", &args),
         Verb::Web => web::run(),
         Verb::Fuzz(fuzz) => fuzz::run(&fuzz),
+        Verb::Bench(bench) => bench::run(&bench),
     }
 }

@@ -1,21 +1,18 @@
 //! Runs `tests/web/run`: the operators' page in a real Chromium, against real processes.
 
-use std::{
-    env,
-    path::Path,
-    process::{Command, Stdio},
-};
+use std::{env, path::Path, process::Command};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 
 use crate::{
-    python,
+    debian, python,
     shell::{self, cargo},
 };
 
 pub(crate) fn run() -> anyhow::Result<()> {
     let tests = Path::new("tests/web");
-    let chromium = chromium()?;
+    let chromium =
+        debian::any_program(&["chromium", "chromium-browser", "google-chrome"], "chromium")?;
     let python = python::with("web", &tests.join("requirements.txt"))?;
 
     let packages = ["--package", "broker", "--package", "brokerctl", "--package", "sim-driver"];
@@ -33,30 +30,4 @@ pub(crate) fn run() -> anyhow::Result<()> {
             // No __pycache__ in the checkout.
             .env("PYTHONDONTWRITEBYTECODE", "1"),
     )
-}
-
-/// A Chromium that starts, installed if we may.
-fn chromium() -> anyhow::Result<&'static str> {
-    let names = ["chromium", "chromium-browser", "google-chrome"];
-    let found = || names.into_iter().find(|name| answers(name, "--version"));
-    if let Some(name) = found() {
-        return Ok(name);
-    }
-    let user = Command::new("id").arg("-u").output().context("cannot tell who we are")?;
-    if user.stdout != b"0\n" || !answers("apt-get", "--version") {
-        bail!("the web tier needs Chromium (Debian: package chromium)");
-    }
-    shell::run(Command::new("apt-get").args(["update", "-qq"]))?;
-    shell::run(
-        Command::new("apt-get")
-            .args(["install", "-y", "-qq", "--no-install-recommends", "chromium"])
-            .env("DEBIAN_FRONTEND", "noninteractive"),
-    )?;
-    found().context("Chromium was installed and does not start")
-}
-
-fn answers(program: &str, flag: &str) -> bool {
-    let mut command = Command::new(program);
-    let quiet = command.arg(flag).stdout(Stdio::null()).stderr(Stdio::null());
-    quiet.status().is_ok_and(|status| status.success())
 }

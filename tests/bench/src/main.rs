@@ -1,0 +1,82 @@
+//! What an operation costs, beside what a user would pick instead.
+//!
+//! `cargo xtask bench` builds this and the broker, and calls it. Everything that is measured runs as a
+//! process of its own on loopback: the broker as it is shipped, and this program again in the roles
+//! of [`roles`] and [`load`].
+//!
+//! Reading order: [`workload`] is what is asked and answered, [`site`] how the broker is started,
+//! [`load`] how it is measured, [`report`] what is made of it.
+
+mod dial;
+mod frames;
+mod growth;
+mod house;
+mod instructions;
+mod load;
+mod paths;
+mod plot;
+mod process;
+mod registrations;
+mod report;
+mod roles;
+mod scale;
+mod site;
+mod way;
+mod workload;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+#[derive(Debug, Parser)]
+#[command(name = "broker-bench", about = "What an operation costs; see `cargo xtask bench`")]
+enum Verb {
+    Paths(paths::Args),
+    Scale(scale::Args),
+    Growth(growth::Args),
+    Instructions(instructions::Args),
+    /// The role of those who ask
+    #[command(hide = true)]
+    Load(load::Args),
+    /// The role of drivers
+    #[command(hide = true)]
+    Driver(roles::driver::Args),
+    /// The role of a driver that is a server
+    #[command(hide = true)]
+    Direct(roles::direct::Args),
+    /// The role of who answers over NATS
+    #[command(hide = true)]
+    Nats(roles::nats::Args),
+    /// The roles of a relay, and of who answers behind it
+    #[command(hide = true)]
+    Relay(roles::relay::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Verb::parse() {
+        Verb::Paths(args) => paths::run(&args),
+        Verb::Scale(args) => scale::run(&args),
+        Verb::Growth(args) => growth::run(&args),
+        Verb::Instructions(args) => instructions::run(&args),
+        Verb::Load(args) => in_runtime(load::run(args)),
+        Verb::Driver(args) => in_runtime(roles::driver::run(args)),
+        Verb::Direct(args) => in_runtime(roles::direct::run(args)),
+        Verb::Nats(args) => in_runtime(roles::nats::run(args)),
+        Verb::Relay(args) => in_runtime(roles::relay::run(args)),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn in_runtime<T>(task: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime needs threads and file descriptors only")
+        .block_on(task)
+}

@@ -1,0 +1,144 @@
+//! What is asked and answered everywhere: a create of about 200 bytes, an answer of about 100.
+//!
+//! Every path carries the same two messages, so that they differ in the path alone.
+
+use std::fmt::Write as _;
+
+use broker_proto::v1::{ClassRef, ListMachinesRequest, MachineRequest, MachineResponse};
+
+pub(crate) const API_VERSION: &str = "bench.machinebroker.dev/v1";
+/// How many names each of those in flight goes through: few enough for maps to be warm soon.
+const NAMES: u64 = 16;
+
+/// One operation of a load: who of those in flight asks, and the how manieth it is of all.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operation {
+    pub(crate) asker: usize,
+    pub(crate) number: u64,
+}
+
+/// Which kinds a load asks for, and what makes its request ids differ from those of other loads.
+#[derive(Clone, Debug)]
+pub(crate) struct Workload {
+    pub(crate) first_kind: u64,
+    pub(crate) kinds: u64,
+    pub(crate) run: u64,
+}
+
+impl Workload {
+    pub(crate) fn class(&self, operation: Operation) -> ClassRef {
+        class(self.first_kind + scatter(operation.number) % self.kinds)
+    }
+
+    /// A create of a machine that nobody else in flight asks for, so that none waits for another.
+    /// The request id is new each time, so that drivers do execute it.
+    pub(crate) fn create(&self, operation: Operation) -> MachineRequest {
+        let Operation { asker, number } = operation;
+        MachineRequest {
+            class: Some(self.class(operation)),
+            machine_name: format!("shoot--bench--worker-{asker:06}-{:02}", number % NAMES),
+            request_id: format!("{:016x}-{number:019}", self.run),
+            ..MachineRequest::default()
+        }
+    }
+
+    pub(crate) fn list(&self, operation: Operation) -> ListMachinesRequest {
+        ListMachinesRequest { class: Some(self.class(operation)), ..ListMachinesRequest::default() }
+    }
+}
+
+/// What every driver answers to a create.
+pub(crate) fn answer(machine_name: &str) -> MachineResponse {
+    MachineResponse {
+        provider_id: format!("bench:///eu-north-1/{machine_name}"),
+        node_name: machine_name.to_owned(),
+        ..MachineResponse::default()
+    }
+}
+
+pub(crate) fn kind(number: u64) -> String {
+    format!("BenchMachineClass{number:05}")
+}
+
+pub(crate) fn class(number: u64) -> ClassRef {
+    ClassRef {
+        api_version: API_VERSION.to_owned(),
+        kind: kind(number),
+        namespace: "default".to_owned(),
+        name: "shoot--project--bench--pool-of-large-machines-in-zone-1".to_owned(),
+        provider: String::new(),
+    }
+}
+
+/// The name of the one secret, to which all classes refer.
+pub(crate) const SECRET: &str = "credentials";
+
+/// A class of each of so many kinds, and the secret that they refer to.
+pub(crate) fn catalog(kinds: u64) -> String {
+    let mut text = format!(
+        "apiVersion: v1\nkind: Secret\nmetadata: {{name: {SECRET}}}\nstringData: {{token: benchmark}}\n"
+    );
+    for number in 0..kinds {
+        let ClassRef { kind, name, .. } = class(number);
+        writeln!(
+            text,
+            "---\napiVersion: {API_VERSION}\nkind: {kind}\nmetadata: {{name: {name}}}\n\
+             spec: {{machineType: large, secretRef: {{name: {SECRET}}}}}"
+        )
+        .expect("a string has room");
+    }
+    text
+}
+
+/// Numbers in a row, as if drawn: the same in every run (splitmix64).
+fn scatter(number: u64) -> u64 {
+    let mut mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use prost::Message as _;
+
+    use super::*;
+
+    const WORKLOAD: Workload = Workload { first_kind: 1, kinds: 100, run: 7 };
+
+    #[test]
+    fn a_request_has_about_200_bytes_and_an_answer_about_100() {
+        let request = WORKLOAD.create(Operation { asker: 63, number: 100_000 });
+        assert!((180..=220).contains(&request.encoded_len()), "{}", request.encoded_len());
+        let answer = answer(&request.machine_name);
+        assert!((80..=120).contains(&answer.encoded_len()), "{}", answer.encoded_len());
+    }
+
+    #[test]
+    fn those_in_flight_never_ask_for_one_machine_and_no_request_comes_twice() {
+        let mut ids = BTreeSet::new();
+        for number in 0..1000 {
+            let of = |asker| WORKLOAD.create(Operation { asker, number });
+            assert_ne!(of(0).machine_name, of(1).machine_name);
+            assert!(ids.insert(of(0).request_id));
+        }
+    }
+
+    #[test]
+    fn all_kinds_are_asked_for_from_the_first_on() {
+        let kinds: BTreeSet<_> =
+            (0..2000).map(|number| WORKLOAD.class(Operation { asker: 0, number }).kind).collect();
+        assert_eq!(kinds.len(), 100);
+        assert_eq!(kinds.first(), Some(&kind(1)));
+        assert_eq!(kinds.last(), Some(&kind(100)));
+    }
+
+    #[test]
+    fn the_catalog_has_a_class_of_each_kind_and_its_secret() {
+        let text = catalog(3);
+        assert_eq!(text.matches("secretRef").count(), 3);
+        assert_eq!(text.split("---").count(), 4);
+    }
+}

@@ -1,0 +1,134 @@
+//! Builds the broker as it is shipped, and `tests/bench` that measures it.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::Context as _;
+use clap::{Args, Subcommand};
+
+use crate::{
+    debian,
+    shell::{self, cargo},
+};
+
+/// What was counted before.
+const BASELINE: &str = "tests/bench/baseline.json";
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Bench {
+    #[command(subcommand)]
+    what: Option<What>,
+    #[command(flatten)]
+    paths: Measure,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Up to 10,000 drivers: memory, dispatch, registering again, heartbeats
+    Scale(Measure),
+    /// Throughput against kinds, drivers, operations in flight and classes
+    Growth(Measure),
+    /// Instructions and system calls of the broker for each operation, against the baseline
+    Instructions {
+        /// Make what is counted now the baseline
+        #[arg(long)]
+        write_baseline: bool,
+        #[command(flatten)]
+        output: Output,
+        /// Keep callgrind's files in this folder, for callgrind_annotate
+        #[arg(long, value_name = "FOLDER")]
+        keep: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Measure {
+    /// How often everything is measured; the median counts
+    #[arg(long, value_name = "NUMBER")]
+    rounds: Option<usize>,
+    /// Little and once: to see that it works, not for its figures
+    #[arg(long)]
+    quick: bool,
+    #[command(flatten)]
+    output: Output,
+    /// Draw it; there is nothing to draw of `scale`
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct Output {
+    /// Print JSON instead of tables
+    #[arg(long)]
+    json: bool,
+    /// Put the tables in place of those in this document (docs/performance.md)
+    #[arg(long, value_name = "FILE.md")]
+    document: Option<PathBuf>,
+}
+
+impl Output {
+    fn flags(&self) -> impl Iterator<Item = String> {
+        let document = self.document.as_ref().map(|file| format!("--document={}", file.display()));
+        self.json.then(|| "--json".to_owned()).into_iter().chain(document)
+    }
+}
+
+/// Which peers of the broker are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Peers {
+    None,
+    Nats,
+}
+
+pub(crate) fn run(bench: &Bench) -> anyhow::Result<()> {
+    match &bench.what {
+        None => {
+            debian::program("nats-server", "nats-server")?;
+            measure("paths", &bench.paths, Peers::Nats)
+        }
+        Some(What::Scale(how)) => measure("scale", how, Peers::None),
+        Some(What::Growth(how)) => measure("growth", how, Peers::None),
+        Some(What::Instructions { write_baseline, output, keep }) => {
+            debian::program("valgrind", "valgrind")?;
+            debian::program("strace", "strace")?;
+            let mut command = Command::new(build(Peers::None)?);
+            command.args(["instructions", "--baseline", BASELINE]);
+            command.args(write_baseline.then_some("--write-baseline"));
+            command.args(output.flags());
+            command.args(keep.as_ref().map(|folder| format!("--keep={}", folder.display())));
+            shell::run(&mut command)
+        }
+    }
+}
+
+fn measure(what: &str, how: &Measure, peers: Peers) -> anyhow::Result<()> {
+    let mut command = Command::new(build(peers)?);
+    command.arg(what).args(how.output.flags()).args(how.quick.then_some("--quick"));
+    command.args(how.rounds.map(|rounds| format!("--rounds={rounds}")));
+    command.args(how.plot.as_ref().map(|file| format!("--plot={}", file.display())));
+    shell::run(&mut command)
+}
+
+/// Builds both, and says where the benchmark lies; the broker lies beside it.
+///
+/// Together, since they share what they depend on: but for the client of NATS the benchmark asks for
+/// nothing there that the broker does not, so the broker is what is shipped.
+fn build(with: Peers) -> anyhow::Result<PathBuf> {
+    let build = || {
+        let mut build = cargo();
+        build.args(["build", "--quiet", "--release", "--bins", "--package", "broker-bench"]);
+        build
+    };
+    shell::run(build().args(["--no-default-features", "--package", "broker"]))?;
+    if with == Peers::Nats {
+        shell::run(&mut build())?;
+    }
+    // This program is in the same target folder, in another profile.
+    let this = env::current_exe().context("cannot tell where this program lies")?;
+    let target = this.parent().and_then(Path::parent).context("this program lies in no target")?;
+    Ok(target.join("release/broker-bench"))
+}
