@@ -39,7 +39,7 @@ enum What {
         write_baseline: bool,
         #[command(flatten)]
         output: Output,
-        /// Keep callgrind's files in this folder, for callgrind_annotate
+        /// Keep what callgrind and strace write in this folder; callgrind_annotate shows the former
         #[arg(long, value_name = "FOLDER")]
         keep: Option<PathBuf>,
     },

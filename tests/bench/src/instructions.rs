@@ -1,8 +1,10 @@
 //! What an operation costs the broker in instructions and in system calls.
 //!
-//! Unlike times these are nearly the same on any machine and whatever else runs on it, so that a
-//! change can be held against them. Each figure is the difference of two runs that differ in the
-//! number of operations alone: what starting and stopping costs is in both.
+//! Unlike times, what callgrind counts is nearly the same on any machine and whatever else runs on it: it
+//! lets threads take turns, and the broker is always the slowest of all. So a change can be held against
+//! it. What strace counts is what really happens, but depends on who happens to be waiting for whom.
+//! Each figure is the difference of two runs that differ in the number of operations alone: what
+//! starting and stopping costs is in both.
 
 mod baseline;
 mod callgrind;
@@ -25,6 +27,11 @@ use crate::{
 };
 
 const IN_FLIGHT: usize = 64;
+const CALLS_UNARY: &str = "system calls per operation under callgrind, unary";
+const CALLS_SUBMIT: &str = "system calls per operation under callgrind, submit";
+/// No system calls but for valgrind, and not free either.
+const CLOCK_UNARY: &str = "looks at the clock per operation, unary";
+const CLOCK_SUBMIT: &str = "looks at the clock per operation, submit";
 /// Counts depend on how many threads share the work, so that is the same everywhere.
 const WORKERS: &str = "2";
 
@@ -39,33 +46,28 @@ pub(crate) struct Args {
     /// What was counted before; fails if anything rose by more than 10 %
     #[arg(long, value_name = "FILE")]
     baseline: PathBuf,
-    /// Keep callgrind's files in this folder, for callgrind_annotate
+    /// Keep what callgrind and strace write in this folder; callgrind_annotate shows the former
     #[arg(long, value_name = "FOLDER")]
     keep: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut report = Report::default();
-    for (name, path, lengths) in [
-        (INSTRUCTIONS_UNARY, Path::Unary, [4_000, 12_000]),
-        (INSTRUCTIONS_SUBMIT, Path::Submit, [8_000, 40_000]),
+    for (path, names, lengths) in [
+        (Path::Unary, [INSTRUCTIONS_UNARY, CALLS_UNARY, CLOCK_UNARY], [4_000, 12_000]),
+        (Path::Submit, [INSTRUCTIONS_SUBMIT, CALLS_SUBMIT, CLOCK_SUBMIT], [8_000, 32_000]),
     ] {
-        let count = per_operation(lengths, |length| {
-            let site = run_under(&callgrind::Callgrind, path, length)?;
-            if let Some(folder) = &args.keep {
-                let file = folder.join(format!("callgrind.out.{}.{length}", path.name()));
-                fs::copy(site.folder().join(callgrind::OUTPUT), &file)
-                    .with_context(|| format!("cannot write {}", file.display()))?;
-            }
-            callgrind::Callgrind.count(&site)
+        let counts = per_operation(lengths, |length| {
+            run_under(&callgrind::Callgrind, path, length, args.keep.as_deref())
         })?;
-        eprintln!("{name} ({IN_FLIGHT} in flight): {count:.0}");
-        report.add(name, IN_FLIGHT, &[count]);
+        for (name, count) in names.into_iter().zip(counts) {
+            report.add(name, IN_FLIGHT, &[count]);
+        }
     }
-    let count = per_operation([10_000, 60_000], |length| {
-        strace::Strace.count(&run_under(&strace::Strace, Path::Unary, length)?)
+    let [calls] = per_operation([10_000, 60_000], |length| {
+        run_under(&strace::Strace, Path::Unary, length, args.keep.as_deref())
     })?;
-    report.add(SYSCALLS_UNARY, IN_FLIGHT, &[count]);
+    report.add(SYSCALLS_UNARY, IN_FLIGHT, &[calls]);
     args.output.tell("instructions", &report, &[report.table()])?;
     report.complete(Bench::Instructions)?;
     if args.write_baseline {
@@ -75,25 +77,33 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// What one more operation costs.
-fn per_operation(
+fn per_operation<const N: usize>(
     [short, long]: [u64; 2],
-    mut run: impl FnMut(u64) -> anyhow::Result<u64>,
-) -> anyhow::Result<f64> {
+    mut run: impl FnMut(u64) -> anyhow::Result<[u64; N]>,
+) -> anyhow::Result<[f64; N]> {
     let (less, more) = (run(short)?, run(long)?);
-    Ok((more as f64 - less as f64) / (long - short) as f64)
+    let difference = |at: usize| (more[at] as f64 - less[at] as f64) / (long - short) as f64;
+    Ok(std::array::from_fn(difference))
 }
 
-/// A program that runs the broker and counts what it does.
-trait Counter {
+/// A program that runs the broker and counts so many things of what it does.
+trait Counter<const N: usize> {
     fn name(&self) -> &'static str;
+    /// The file that it writes, in the site's folder.
+    fn output(&self) -> &'static str;
     /// The command, up to the broker's own arguments.
     fn command(&self, site: &Site) -> anyhow::Result<Command>;
     /// What was counted, once the broker has ended.
-    fn count(&self, site: &Site) -> anyhow::Result<u64>;
+    fn counts(&self, site: &Site) -> anyhow::Result<[u64; N]>;
 }
 
-/// Counts over the life of a broker that serves so many operations; the count lies in its site.
-fn run_under(counter: &dyn Counter, path: Path, operations: u64) -> anyhow::Result<Site> {
+/// Counts over the life of a broker that serves so many operations.
+fn run_under<const N: usize>(
+    counter: &impl Counter<N>,
+    path: Path,
+    operations: u64,
+    keep: Option<&std::path::Path>,
+) -> anyhow::Result<[u64; N]> {
     eprintln!("{}: {operations} operations, {path:?}", counter.name());
     let site = Site::new(1)?;
     let mut command = counter.command(&site)?;
@@ -104,7 +114,14 @@ fn run_under(counter: &dyn Counter, path: Path, operations: u64) -> anyhow::Resu
     let mut load = house.site.role("load", &house.broker, Who::Controller)?;
     load.arg(path.name()).arg(format!("--in-flight={IN_FLIGHT}"));
     load::result_of(load.arg(format!("--count={operations}")))?;
-    house.close()
+    let site = house.close()?;
+    let counts = counter.counts(&site)?;
+    if let Some(folder) = keep {
+        let file = folder.join(format!("{}.{}.{operations}", counter.output(), path.name()));
+        fs::copy(site.folder().join(counter.output()), &file)
+            .with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    Ok(counts)
 }
 
 #[cfg(test)]
@@ -113,7 +130,7 @@ mod tests {
 
     #[test]
     fn what_does_not_grow_with_the_number_of_operations_is_no_part_of_the_cost() {
-        let cost = per_operation([10, 110], |length| Ok(1_000_000 + 7 * length)).unwrap();
-        assert_eq!(cost, 7.0);
+        let run = |length| Ok([1_000_000 + 7 * length, 5]);
+        assert_eq!(per_operation([10, 110], run).unwrap(), [7.0, 0.0]);
     }
 }

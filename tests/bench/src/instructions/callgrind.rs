@@ -1,6 +1,10 @@
-//! Instructions, by valgrind's callgrind.
+//! Instructions, and with them system calls, by valgrind's callgrind.
 
-use std::{fs, process::Command};
+use std::{
+    fs::{self, File},
+    io::{BufRead, BufReader},
+    process::Command,
+};
 
 use anyhow::Context as _;
 
@@ -9,28 +13,38 @@ use crate::site::{Site, machine_broker};
 
 pub(super) struct Callgrind;
 
-pub(super) const OUTPUT: &str = "callgrind.out";
+const OUTPUT: &str = "callgrind.out";
+const CALLS: &str = "system-calls.log";
 
-impl Counter for Callgrind {
+/// Counts instructions, system calls, and looks at the clock.
+impl Counter<3> for Callgrind {
     fn name(&self) -> &'static str {
         "callgrind"
     }
 
+    fn output(&self) -> &'static str {
+        OUTPUT
+    }
+
     fn command(&self, site: &Site) -> anyhow::Result<Command> {
         let mut command = Command::new("valgrind");
-        let output = site.folder().join(OUTPUT);
+        let file = |name| site.folder().join(name).display().to_string();
         // Threads take turns in order, not as chance has it.
-        command.args(["--tool=callgrind", "--fair-sched=yes"]);
-        command.arg(format!("--callgrind-out-file={}", output.display()));
+        command.args(["--tool=callgrind", "--fair-sched=yes", "--trace-syscalls=yes"]);
+        command.arg(format!("--callgrind-out-file={}", file(OUTPUT)));
+        command.arg(format!("--log-file={}", file(CALLS)));
         command.arg(machine_broker()?);
         Ok(command)
     }
 
-    fn count(&self, site: &Site) -> anyhow::Result<u64> {
+    fn counts(&self, site: &Site) -> anyhow::Result<[u64; 3]> {
         let output = site.folder().join(OUTPUT);
         let text = fs::read_to_string(&output)
             .with_context(|| format!("callgrind did not write {}", output.display()))?;
-        total(&text).context("callgrind's file tells no total")
+        let instructions = total(&text).context("callgrind's file tells no total")?;
+        let calls = File::open(site.folder().join(CALLS)).context("valgrind wrote no log")?;
+        let [calls, clock] = calls_in(BufReader::new(calls))?;
+        Ok([instructions, calls, clock])
     }
 }
 
@@ -39,6 +53,26 @@ fn total(text: &str) -> Option<u64> {
     // Near the end, after the costs of all functions.
     let line = text.lines().rev().find_map(|line| line.strip_prefix("totals:"))?;
     line.split_whitespace().next()?.parse().ok()
+}
+
+/// System calls, and looks at the clock, of valgrind's log. Natively the latter are no system calls.
+fn calls_in(log: impl BufRead) -> anyhow::Result<[u64; 2]> {
+    let [mut calls, mut clock] = [0; 2];
+    for line in log.split(b'\n') {
+        let line = line?;
+        let line = String::from_utf8_lossy(&line);
+        // A call that waits has a second line without a name, when it returns.
+        let Some(name) = call(&line) else { continue };
+        if name == "sys_clock_gettime" { clock += 1 } else { calls += 1 }
+    }
+    Ok([calls, clock])
+}
+
+/// The name in `SYSCALL[123,4](202) sys_futex ( 0x1, … )[async] ...`.
+fn call(line: &str) -> Option<&str> {
+    let (_, rest) = line.strip_prefix("SYSCALL[")?.split_once(") ")?;
+    let name = rest.split([' ', '(']).next()?;
+    name.starts_with("sys_").then_some(name)
 }
 
 #[cfg(test)]
@@ -50,5 +84,15 @@ mod tests {
         let text = "events: Ir\nsummary: 12\n\nfn=(1) main\n10 12\n\ntotals: 123456789\n";
         assert_eq!(total(text), Some(123_456_789));
         assert_eq!(total("events: Ir\n"), None);
+    }
+
+    #[test]
+    fn a_call_is_counted_once_however_long_it_waits_and_the_clock_apart() {
+        let log = "==12== Callgrind, a call-graph generating cache profiler\n\
+                   SYSCALL[12,3](228) sys_clock_gettime( 1, 0x1 )[sync] --> Success(0x0)\n\
+                   SYSCALL[12,4](202) sys_futex ( 0x1, 128, 0 ) --> [async] ... \n\
+                   SYSCALL[12,4](202) ... [async] --> Success(0x0) \n\
+                   SYSCALL[12,1]( 20) sys_writev ( 9, 0x1, 2 ) --> [async] ... \n";
+        assert_eq!(calls_in(log.as_bytes()).unwrap(), [2, 1]);
     }
 }

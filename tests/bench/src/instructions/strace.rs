@@ -12,9 +12,13 @@ pub(super) struct Strace;
 
 const OUTPUT: &str = "strace.out";
 
-impl Counter for Strace {
+impl Counter<1> for Strace {
     fn name(&self) -> &'static str {
         "strace"
+    }
+
+    fn output(&self) -> &'static str {
+        OUTPUT
     }
 
     fn command(&self, site: &Site) -> anyhow::Result<Command> {
@@ -25,10 +29,10 @@ impl Counter for Strace {
         Ok(command)
     }
 
-    fn count(&self, site: &Site) -> anyhow::Result<u64> {
+    fn counts(&self, site: &Site) -> anyhow::Result<[u64; 1]> {
         let output = site.folder().join(OUTPUT);
         // It writes when it has seen the broker end, which is not before we have.
-        until(|| Ok(fs::read_to_string(&output).ok().and_then(|text| total(&text))))
+        until(|| Ok(fs::read_to_string(&output).ok().and_then(|text| total(&text)).map(|n| [n])))
     }
 }
 
