@@ -8,7 +8,7 @@ use crate::{
     house::{Drivers, House},
     load::Path,
     plot::{Chart, Line, svg},
-    report::{Report, figure, markdown, median, output::Output},
+    report::{Report, count, figure, markdown, median, output::Output},
     site::Carrier,
     way::Timing,
 };
@@ -95,14 +95,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut charts = Vec::new();
     for growth in &GROWTHS {
         let points = if args.quick { &growth.points[..3] } else { growth.points };
-        let mut lines = PATHS.map(|(name, _)| Line { name: name.to_owned(), points: Vec::new() });
+        // In the colours that they have beside the other paths.
+        let line = |colour: usize| Line {
+            name: PATHS[colour - 1].0.to_owned(),
+            colour,
+            points: Vec::new(),
+        };
+        let mut lines = [1, 2].map(line);
         for point in points {
             eprintln!("{}: {point}", growth.title);
             let house = (growth.house)(*point)?;
             let measured = measure(growth, *point, &house, rounds, Timing::new(args.quick))?;
             for (line, rounds) in lines.iter_mut().zip(measured) {
-                let name =
-                    format!("{}, ops/s, {} {}", line.name, figure(*point as f64), growth.what);
+                let name = format!("{}, ops/s, {} {}", line.name, count(*point), growth.what);
                 report.add(&name, (growth.in_flight)(*point), &rounds);
                 line.points.push((*point as f64, median(&rounds)));
             }
@@ -145,7 +150,7 @@ fn connections(in_flight: usize) -> usize {
 fn table(chart: &Chart) -> String {
     let mut rows = vec![[chart.x.to_owned(), PATHS[0].0.to_owned(), PATHS[1].0.to_owned()]];
     for (first, second) in chart.lines[0].points.iter().zip(&chart.lines[1].points) {
-        rows.push([first.0, first.1, second.1].map(figure));
+        rows.push([count(first.0 as u64), figure(first.1), figure(second.1)]);
     }
     format!("{}, operations per second\n\n{}", chart.title, markdown(&rows))
 }
@@ -161,7 +166,11 @@ mod tests {
 
     #[test]
     fn a_table_has_a_row_for_each_point() {
-        let line = |name: &str, rate| Line { name: name.to_owned(), points: vec![(1000.0, rate)] };
+        let line = |name: &str, rate| Line {
+            name: name.to_owned(),
+            colour: 0,
+            points: vec![(1000.0, rate)],
+        };
         let lines = vec![line("brokered", 20_000.0), line("submit", 50_000.0)];
         let told = table(&Chart { title: "Kinds", x: "kinds", unit: "", lines });
         assert!(told.ends_with("| 1,000 | 20,000   | 50,000 |\n"), "{told}");

@@ -142,12 +142,14 @@ fn table(rounds: &Rounds) -> String {
 }
 
 fn plot(rounds: &Rounds) -> String {
-    let line = |way: &'static str, name: String, of: Figure| {
-        let at = |in_flight| (in_flight as f64, rounds.median(way, in_flight, of));
-        Line { name, points: IN_FLIGHT.map(at).to_vec() }
-    };
     let ways = ["direct", "brokered", "submit", "NATS", "relay"];
-    let lines = |of: Figure| ways.map(|way| line(way, way.to_owned(), of)).to_vec();
+    let lines = |of: Figure| {
+        let line = |(colour, way): (usize, &&str)| {
+            let at = |in_flight| (in_flight as f64, rounds.median(way, in_flight, of));
+            Line { name: (*way).to_owned(), colour, points: IN_FLIGHT.map(at).to_vec() }
+        };
+        ways.iter().enumerate().map(line).collect()
+    };
     let chart =
         |title, unit, of| Chart { title, x: "operations in flight", unit, lines: lines(of) };
     svg(&[

@@ -1,4 +1,4 @@
-//! Charts as SVG: a few panels side by side, both axes logarithmic.
+//! Charts as SVG: a few panels side by side, both axes logarithmic. Lines of one name are told once.
 
 use std::fmt::Write as _;
 
@@ -16,6 +16,8 @@ const COLOURS: [&str; 7] =
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) name: String,
+    /// Which of the colours: one name has the same one in every picture.
+    pub(crate) colour: usize,
     pub(crate) points: Vec<(f64, f64)>,
 }
 
@@ -27,7 +29,7 @@ pub(crate) struct Chart {
     pub(crate) lines: Vec<Line>,
 }
 
-/// One picture of all charts, with a common legend: lines of one place have one name.
+/// One picture of all charts, with a common legend.
 pub(crate) fn svg(charts: &[Chart]) -> String {
     let (width, height) = (WIDTH * charts.len() as f64, HEIGHT + LEGEND);
     let mut out = String::new();
@@ -45,16 +47,15 @@ pub(crate) fn svg(charts: &[Chart]) -> String {
         panel(&mut out, chart);
         put(&mut out, format_args!("</g>"));
     }
-    let names = charts.iter().flat_map(|chart| chart.lines.iter().enumerate());
-    let mut told: Vec<(usize, &str)> = Vec::new();
-    for (number, line) in names {
-        if !told.iter().any(|(_, name)| *name == line.name) {
-            told.push((number, &line.name));
+    let mut told: Vec<&Line> = Vec::new();
+    for line in charts.iter().flat_map(|chart| &chart.lines) {
+        if !told.iter().any(|other| other.name == line.name) {
+            told.push(line);
         }
     }
     let mut x = LEFT;
-    for (number, name) in told {
-        let (y, colour) = (HEIGHT + 12.0, colour(number));
+    for line in told {
+        let (y, name, colour) = (HEIGHT + 12.0, &line.name, colour(line.colour));
         put(
             &mut out,
             format_args!(
@@ -119,8 +120,8 @@ fn panel(out: &mut String, chart: &Chart) {
             chart.unit
         ),
     );
-    for (number, line) in chart.lines.iter().enumerate() {
-        let colour = colour(number);
+    for line in &chart.lines {
+        let colour = colour(line.colour);
         let mut path = String::new();
         for (at, (across, up)) in line.points.iter().enumerate() {
             let (x, y) = (x(*across), y(*up));
@@ -225,8 +226,8 @@ mod tests {
 
     #[test]
     fn a_picture_has_all_lines_and_names_each_once() {
-        let line =
-            |name: &str| Line { name: name.to_owned(), points: vec![(1.0, 2.0), (4.0, 9.0)] };
+        let points = vec![(1.0, 2.0), (4.0, 9.0)];
+        let line = |name: &str| Line { name: name.to_owned(), colour: 0, points: points.clone() };
         let lines = vec![line("direct"), line("brokered")];
         let chart = Chart { title: "Throughput", x: "in flight", unit: "ops/s", lines };
         let picture = svg(&[chart.clone(), chart]);

@@ -116,21 +116,24 @@ pub(crate) fn markdown<const N: usize>(rows: &[[String; N]]) -> String {
 /// A number as one would say it: no more digits than mean something.
 pub(crate) fn figure(value: f64) -> String {
     match value.abs() {
-        size if size >= 1000.0 => {
-            let digits = format!("{value:.0}");
-            let (sign, digits) = digits.split_at(usize::from(digits.starts_with('-')));
-            let groups: Vec<&str> = digits
-                .as_bytes()
-                .rchunks(3)
-                .rev()
-                .map(|group| std::str::from_utf8(group).expect("digits"))
-                .collect();
-            format!("{sign}{}", groups.join(","))
-        }
+        size if size >= 1000.0 => grouped(&format!("{value:.0}")),
         size if size >= 100.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}"),
         _ => format!("{value:.2}"),
     }
+}
+
+/// A whole number.
+pub(crate) fn count(value: u64) -> String {
+    grouped(&value.to_string())
+}
+
+/// Digits in groups of three.
+fn grouped(digits: &str) -> String {
+    let (sign, digits) = digits.split_at(usize::from(digits.starts_with('-')));
+    let groups = digits.as_bytes().rchunks(3).rev();
+    let groups: Vec<_> = groups.map(String::from_utf8_lossy).collect();
+    format!("{sign}{}", groups.join(","))
 }
 
 /// The value in the middle; of an even number, the mean of the two.
@@ -170,6 +173,7 @@ mod tests {
     fn figures_have_no_more_digits_than_mean_something() {
         let told = [0.2345, 12.34, 123.4, 1234.5, 1_234_567.0, -1234.0].map(figure);
         assert_eq!(told, ["0.23", "12.3", "123", "1,234", "1,234,567", "-1,234"]);
+        assert_eq!([0, 10, 100, 10_000].map(count), ["0", "10", "100", "10,000"]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::{
     load::Path,
     process::{cpu_time, memory},
     report::{
-        Report, figure, markdown, median,
+        Report, count, figure, markdown, median,
         output::Output,
         targets::{
             AGAIN_MTLS, AGAIN_OWN, AGAIN_SHARED, Bench, DISPATCH, MEMORY_MTLS, MEMORY_OWN,
@@ -165,7 +165,7 @@ fn tell(link: &Link, crowds: &[Crowd], report: &mut Report) {
         }
     }
     let heartbeat =
-        format!("broker CPU µs per heartbeat of one of {}, {}", many.drivers, link.name);
+        format!("broker CPU µs per heartbeat of one of {}, {}", count(many.drivers), link.name);
     report.add(&heartbeat, None, &[many.heartbeat]);
 }
 
@@ -185,7 +185,7 @@ fn row(link: &Link, crowd: &Crowd) -> [String; 8] {
     let round = crowd.heartbeat * crowd.drivers as f64 / 1e3;
     [
         link.name.to_owned(),
-        figure(crowd.drivers as f64),
+        count(crowd.drivers),
         figure(crowd.memory),
         figure(crowd.registered),
         figure(crowd.again),
