@@ -131,7 +131,10 @@ impl Ledger {
                 // What we know of it ourselves stays: which operation it is, and whether it may be
                 // answered from memory.
                 Work::MayRun(held) if held.belongs_to(driver) => {
-                    held.delivery = Delivery::Accepted;
+                    // What ended may have been an earlier one: ours perhaps never arrived.
+                    if told.end.is_none() {
+                        held.delivery = Delivery::Accepted;
+                    }
                     (held.is_over, held.since, held.until) = (told.end.is_some(), told.at, until);
                 }
                 // What runs counts for more than what is over, and that for less than what came later.

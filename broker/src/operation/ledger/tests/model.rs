@@ -7,7 +7,10 @@ use tokio::time::Instant;
 use super::{Telling, now};
 use crate::{
     driver::{OperationId, Verb},
-    operation::ledger::{DRIVER_GRACE, KEEP_ANSWERS, REMEMBERED_FOR, RESUMED_FOR},
+    operation::{
+        Delivery,
+        ledger::{DRIVER_GRACE, KEEP_ANSWERS, REMEMBERED_FOR, RESUMED_FOR},
+    },
 };
 
 #[derive(Clone, Debug, Default)]
@@ -43,6 +46,7 @@ pub(super) struct Held {
     /// Of this broker.
     pub(super) operation: Option<OperationId>,
     pub(super) is_over: bool,
+    pub(super) delivery: Delivery,
     pub(super) since: Instant,
     pub(super) until: Instant,
 }
@@ -117,6 +121,7 @@ impl Model {
                     driver,
                     operation: Some(attempt.id),
                     is_over: false,
+                    delivery: if attempt.begun { Delivery::Accepted } else { Delivery::Sent },
                     since: now(),
                     until: attempt.deadline + DRIVER_GRACE,
                 })
@@ -137,13 +142,18 @@ impl Model {
             }
             outdated = later || works.is_some_and(|works| works != driver);
         }
-        let hold =
-            || Held { driver, operation: None, is_over: told.end.is_some(), since: at, until };
+        let is_over = told.end.is_some();
+        let hold = || {
+            let delivery = Delivery::Accepted;
+            Held { driver, operation: None, is_over, delivery, since: at, until }
+        };
         let counts = told.stranger && !outdated;
         let next = match (&self.work, told.end) {
             (Work::Held(held), Some(false)) if held.driver == driver => Some(Work::None),
             (Work::Held(held), _) if held.driver == driver => {
-                Some(Work::Held(Held { operation: held.operation, ..hold() }))
+                // What ended may have been an earlier one.
+                let delivery = if is_over { held.delivery } else { Delivery::Accepted };
+                Some(Work::Held(Held { operation: held.operation, delivery, ..hold() }))
             }
             (Work::Held(held), None) if held.is_over => Some(Work::Held(hold())),
             (Work::Held(held), Some(success)) if held.is_over && counts && held.since < at => {

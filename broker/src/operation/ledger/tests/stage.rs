@@ -254,6 +254,7 @@ fn held(hold: &super::super::Hold) -> Held {
         driver: number.expect("one of ours"),
         operation: hold.operation,
         is_over: hold.is_over,
+        delivery: hold.delivery,
         since: hold.since,
         until: hold.until,
     }
