@@ -33,7 +33,7 @@ const STREAMS: usize = 4;
 const SMALLER: usize = 50_000;
 /// And the larger one; the full million takes minutes, so it is asked for with
 /// `BROKER_TESTS_BURST=1000000`.
-const LARGER: usize = 200_000;
+const LARGER: usize = 100_000;
 /// What waits in the queue gives up after it.
 const TIME: Duration = Duration::from_secs(10);
 
@@ -116,6 +116,7 @@ fn has_hint(error: &tonic_types::Status) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_burst_is_answered_one_by_one_and_what_is_refused_takes_no_memory() {
     let larger = env::var("BROKER_TESTS_BURST").map_or(LARGER, |n| n.parse().expect("a number"));
+    assert!(larger > SMALLER, "the larger burst is to be larger than {SMALLER}");
     let story = Story::with(SPEC);
     let broker = story.broker(&["--log", "warn,broker::server=info"]);
     let driver = story.driver(broker.drivers, "sim-0");

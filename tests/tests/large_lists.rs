@@ -7,10 +7,13 @@ use broker_tests::{
     Driver, TestBroker, hello, page,
     process::PATIENCE,
     proxy::{Flow, Proxy, Way},
-    story::{QUICK, Story, stop},
+    story::{Story, stop},
 };
 use sim_driver::{Owner, Vm};
 use tokio::time::{Instant, sleep, timeout};
+
+/// In doubt sooner than the line is through, and late enough for a machine that is busy otherwise.
+const PATIENT: &[&str] = &["--ping-every", "500ms", "--suspect-after", "6s", "--dead-after", "15s"];
 
 #[tokio::test(start_paused = true)]
 async fn large_lists_for_a_minute_make_nobody_suspect() {
@@ -45,7 +48,7 @@ async fn a_line_that_is_full_of_lists_all_the_time_makes_nobody_suspect() {
     const VMS: usize = 2_000;
     const LISTS: usize = 30;
     let story = Story::default();
-    let broker = story.broker(QUICK);
+    let broker = story.broker(PATIENT);
     let proxy = Proxy::to(broker.drivers).await;
     // Full for longer than a silent driver has: the lists alone are more than four megabytes.
     proxy.flow(Way::There, Flow::Slow { bytes_per_second: 400_000 });

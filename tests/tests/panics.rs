@@ -71,7 +71,7 @@ async fn a_panic_inside_a_session_ends_its_operations_and_disturbs_nobody_else()
     let broker = TestBroker::start();
     let controller = broker.controller().await;
     let mut doomed = broker.driver("doomed").await;
-    // Until the other one comes all of them are for this one: one runs, and the rest waits.
+    // Until the other one comes all of them are for this one: four run, and the rest waits.
     let calls: Vec<_> = (0..8).map(|number| controller.creating(&format!("m-{number}"))).collect();
     for operation in doomed.next_operations(4).await {
         doomed.accept(&operation);

@@ -9,8 +9,9 @@ use broker_tests::{
 };
 use tokio::task::JoinSet;
 
-/// A create that is still running when its driver stops, and one that is over before.
+/// Long enough for a create to be still running when its driver stops.
 const SPEC: &str = "createDelay: 2s";
+const ACCEPTED: &str = "machine_broker_pending{delivery=\"accepted\"}";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_driver_that_stood_still_for_too_long_is_given_up_and_returns_with_nothing_done_twice() {
@@ -25,7 +26,7 @@ async fn a_driver_that_stood_still_for_too_long_is_given_up_and_returns_with_not
         let caller = caller.clone();
         async move { ask(&caller, &Ask::new(Verb::Create, "running", PATIENCE)).await }
     });
-    broker.until_listed("at work", |drivers| drivers[0].in_flight == 1).await;
+    broker.until_metric(ACCEPTED, |pending| pending == 1).await;
 
     driver.signal("-STOP");
     let in_doubt = |drivers: &[broker_proto::v1::Driver]| {
@@ -69,7 +70,10 @@ async fn a_broker_that_stood_still_for_too_long_is_found_again_by_its_drivers() 
     until_says(&driver, "nothing heard for");
     broker.process.signal("-CONT");
 
-    let back = broker.until_listed("there", |drivers| drivers.len() == 1).await.remove(0);
+    let anew = |drivers: &[broker_proto::v1::Driver]| {
+        drivers.len() == 1 && drivers[0].session_id != first.session_id
+    };
+    let back = broker.until_listed("there anew", anew).await.remove(0);
     assert_eq!((&back.instance_id, &back.boot_id), (&first.instance_id, &first.boot_id));
     insist(&caller, &Ask::new(Verb::Create, "m", PATIENCE)).await;
     stop(driver).await;

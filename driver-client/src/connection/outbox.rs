@@ -70,12 +70,14 @@ impl Outbox {
     }
 
     /// The end of an execution. A success says as well that it was begun, so that an Accepted that is
-    /// still here need not go out before it. A failure does not: it could be a refusal. A list is
-    /// answered in pages, and who waits for the last of them wants to know that it was begun.
+    /// still here need not go out before it, unless other answers do. A failure does not: it could be a
+    /// refusal. A list is answered in pages, and who waits for the last of them wants to know that it
+    /// was begun.
     pub(super) fn report(&mut self, operation: Option<i32>, report: Report) {
         if let Some(id) = operation
             && report.outcome.is_ok()
             && report.request.verb != Verb::List
+            && self.answers.is_empty()
         {
             let is_its_own = |frame: &wire::DriverSide| {
                 frame.operation_id == id && matches!(frame.response, Some(Response::Accepted(_)))

@@ -32,8 +32,6 @@ const CALLS_SUBMIT: &str = "system calls per operation under callgrind, submit";
 /// No system calls but for valgrind, and not free either.
 const CLOCK_UNARY: &str = "looks at the clock per operation, unary";
 const CLOCK_SUBMIT: &str = "looks at the clock per operation, submit";
-/// Counts depend on how many threads share the work, so that is the same everywhere.
-const WORKERS: &str = "2";
 
 /// Count instructions (callgrind) and system calls (strace) of the broker for each operation
 #[derive(Debug, clap::Args)]
@@ -107,7 +105,6 @@ fn run_under<const N: usize>(
     eprintln!("{}: {operations} operations, {path:?}", counter.name());
     let site = Site::new(1)?;
     let mut command = counter.command(&site)?;
-    command.env("TOKIO_WORKER_THREADS", WORKERS);
     let broker =
         BrokerUnderTest::start_by(&mut command, &site, "broker", Carrier::Plain, any_port())?;
     let house = House::of(site, broker).with(&Drivers::of_own_kinds(1))?;

@@ -99,9 +99,16 @@ impl Drivers {
         let mut outdated = Vec::new();
         let admitted = self.admit(first, &caller, &mut outdated).await;
         drop(unregistered);
-        for machine in outdated {
-            outbound.send(Box::new(control("forget", forget(&machine)))).await.map_err(gone)?;
-        }
+        // Its session does not run yet, so nobody else notices one that does not read.
+        let told = async {
+            for machine in outdated {
+                outbound.send(Box::new(control("forget", forget(&machine)))).await.map_err(gone)?;
+            }
+            Ok::<(), Status>(())
+        };
+        timeout(self.admission.hello_within, told)
+            .await
+            .map_err(|_| Status::deadline_exceeded("the driver does not read what it is told"))??;
         let Admitted { handle, mut session, seats, stranger, place } = match admitted {
             Ok(admitted) => admitted,
             Err(rejection) => {

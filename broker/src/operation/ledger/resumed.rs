@@ -70,9 +70,7 @@ impl Ledger {
         let told = Told::read(resumed, driver)?;
         let latest = told.end.is_none()
             || self.touched(&told, driver, stranger) && !self.runs_elsewhere(&told, driver);
-        if self.0.machines.len() < MOST_RESUMED {
-            self.hold_for(&told, driver, stranger && latest);
-        }
+        self.hold_for(&told, driver, stranger && latest);
         (!latest).then_some(told.machine)
     }
 
@@ -125,6 +123,7 @@ impl Ledger {
             })
         };
         let failed = told.end.is_some_and(|code| !code.is_ok());
+        let full = self.0.machines.len() >= MOST_RESUMED;
         match self.0.machines.entry(told.machine.clone()) {
             Entry::Occupied(mut work) => match work.get_mut() {
                 Work::MayRun(held) if held.belongs_to(driver) && failed => drop(work.remove()),
@@ -152,6 +151,7 @@ impl Ledger {
             },
             // Its caller was told, or we waited for it as long as it could run.
             Entry::Vacant(_) if failed || (told.end.is_some() && !knows_more) => {}
+            Entry::Vacant(_) if full => {}
             Entry::Vacant(free) => drop(free.insert(hold())),
         }
     }
