@@ -6,8 +6,8 @@ use broker::{commands, commands::Command};
 use clap::Parser;
 use mimalloc::MiMalloc;
 
-/// An operation costs fewer instructions with it than with the system's allocator, and what many
-/// drivers took is given back when they leave.
+/// An operation costs fewer instructions with it than with the system's allocator. Without huge pages:
+/// with them an idle driver costs half as much memory again.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 

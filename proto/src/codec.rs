@@ -7,7 +7,7 @@ use tonic::codec::{BufferSettings, Codec};
 use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
 /// What a stream sets aside each way before anything was said on it. It grows with what is: tonic's own
-/// 8 KiB are the most part of what an idle driver costs.
+/// 8 KiB are a quarter of what was allocated for an idle driver.
 const AT_FIRST: usize = 512;
 /// As tonic has it: so much is encoded before it is sent, so that a busy stream's messages share a frame.
 const SEND_AT: usize = 32 * 1024;
