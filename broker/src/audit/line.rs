@@ -78,6 +78,12 @@ impl<'a> Line<'a> {
         self.bytes.extend([rest / 100, rest / 10 % 10, rest % 10].map(|digit| b'0' + digit as u8));
     }
 
+    /// What is so. What is not is left out.
+    pub(super) fn yes(&mut self, name: &'static str) {
+        self.name(name);
+        self.bytes.extend_from_slice(b"true");
+    }
+
     pub(super) fn object(&mut self, name: &'static str, fields: impl FnOnce(&mut Line<'_>)) {
         self.name(name);
         let mut object = Line::begin(self.bytes);

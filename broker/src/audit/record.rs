@@ -131,11 +131,8 @@ pub struct Record {
     pub duration: Option<Duration>,
     pub attempts: Option<u32>,
     /// How old the class and the secrets may have been, when where they come from was away.
-    #[serde(rename = "catalogAgeMs", serialize_with = "millis")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub catalog_age: Option<Duration>,
     /// It went on with what was kept of a class that was deleted.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub class_deleted: bool,
     /// The driver's, the operator's or our own words.
     pub message: Option<String>,
@@ -249,6 +246,12 @@ impl Record {
         }
         if let Some(attempts) = self.attempts {
             line.number("attempts", attempts);
+        }
+        if let Some(age) = self.catalog_age {
+            line.millis("catalogAgeMs", age);
+        }
+        if self.class_deleted {
+            line.yes("classDeleted");
         }
         text(&mut line, "message", self.message.as_deref());
         if let Some(missing) = self.lines {
