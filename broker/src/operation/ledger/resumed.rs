@@ -110,7 +110,8 @@ impl Ledger {
             Work::MayRun(Hold {
                 operation: None,
                 verb: told.verb,
-                delivery: Delivery::Accepted,
+                // What is said to run may still wait for its turn there.
+                delivery: if told.end.is_some() { Delivery::Accepted } else { Delivery::Sent },
                 // A success is known to this driver alone, so the retry had better meet it.
                 is_over: told.end.is_some(),
                 key: told.key.clone(),
@@ -127,13 +128,9 @@ impl Ledger {
         match self.0.machines.entry(told.machine.clone()) {
             Entry::Occupied(mut work) => match work.get_mut() {
                 Work::MayRun(held) if held.belongs_to(driver) && failed => drop(work.remove()),
-                // What we know of it ourselves stays: which operation it is, and whether it may be
-                // answered from memory.
+                // What we know of it ourselves stays: which operation it is, how far it got (what ended
+                // may have been an earlier one), and whether it may be answered from memory.
                 Work::MayRun(held) if held.belongs_to(driver) => {
-                    // What ended may have been an earlier one: ours perhaps never arrived.
-                    if told.end.is_none() {
-                        held.delivery = Delivery::Accepted;
-                    }
                     (held.is_over, held.since, held.until) = (told.end.is_some(), told.at, until);
                 }
                 // What runs counts for more than what is over, and that for less than what came later.

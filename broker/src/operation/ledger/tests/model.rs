@@ -144,16 +144,15 @@ impl Model {
         }
         let is_over = told.end.is_some();
         let hold = || {
-            let delivery = Delivery::Accepted;
+            let delivery = if is_over { Delivery::Accepted } else { Delivery::Sent };
             Held { driver, operation: None, is_over, delivery, since: at, until }
         };
         let counts = told.stranger && !outdated;
         let next = match (&self.work, told.end) {
             (Work::Held(held), Some(false)) if held.driver == driver => Some(Work::None),
             (Work::Held(held), _) if held.driver == driver => {
-                // What ended may have been an earlier one.
-                let delivery = if is_over { held.delivery } else { Delivery::Accepted };
-                Some(Work::Held(Held { operation: held.operation, delivery, ..hold() }))
+                let Held { operation, delivery, .. } = *held;
+                Some(Work::Held(Held { operation, delivery, ..hold() }))
             }
             (Work::Held(held), None) if held.is_over => Some(Work::Held(hold())),
             (Work::Held(held), Some(success)) if held.is_over && counts && held.since < at => {
