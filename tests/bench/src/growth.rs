@@ -1,36 +1,16 @@
 //! How cost grows: with drivers, with kinds, with operations in flight, with the size of the catalog.
 
-use std::{fs, path::PathBuf};
-
-use anyhow::Context as _;
-
 use crate::{
     house::{Drivers, House},
+    how::How,
     load::Path,
     plot::{Chart, Line, svg},
-    report::{Report, count, figure, markdown, median, output::Output},
+    report::{Report, count, figure, markdown, median},
     site::Carrier,
-    way::Timing,
 };
 
 const IN_FLIGHT: usize = 64;
 const PATHS: [(&str, Path); 2] = [("brokered", Path::Unary), ("submit", Path::Submit)];
-
-/// Measure throughput against drivers, kinds, operations in flight and classes
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    /// How often each point is measured; the median counts
-    #[arg(long, default_value_t = 3)]
-    rounds: usize,
-    /// Only the first points, once: to see that it works, not for its figures
-    #[arg(long)]
-    quick: bool,
-    #[command(flatten)]
-    output: Output,
-    /// Draw it
-    #[arg(long, value_name = "FILE.svg")]
-    plot: Option<PathBuf>,
-}
 
 /// Something that grows.
 struct Growth {
@@ -89,12 +69,11 @@ const GROWTHS: [Growth; 4] = [
     },
 ];
 
-pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let rounds = if args.quick { 1 } else { args.rounds };
+pub(crate) fn run(how: &How) -> anyhow::Result<()> {
     let mut report = Report::default();
     let mut charts = Vec::new();
     for growth in &GROWTHS {
-        let points = if args.quick { &growth.points[..3] } else { growth.points };
+        let points = if how.quick { &growth.points[..3] } else { growth.points };
         // In the colours that they have beside the other paths.
         let line = |colour: usize| Line {
             name: PATHS[colour - 1].0.to_owned(),
@@ -105,7 +84,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         for point in points {
             eprintln!("{}: {point}", growth.title);
             let house = (growth.house)(*point)?;
-            let measured = measure(growth, *point, &house, rounds, Timing::new(args.quick))?;
+            let measured = measure(growth, *point, &house, how)?;
             for (line, rounds) in lines.iter_mut().zip(measured) {
                 let name = format!("{}, ops/s, {} {}", line.name, count(*point), growth.what);
                 report.add(&name, (growth.in_flight)(*point), &rounds);
@@ -115,11 +94,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         let (title, x) = (growth.title, growth.what);
         charts.push(Chart { title, x, unit: "operations per second", lines: lines.to_vec() });
     }
-    if let Some(file) = &args.plot {
-        fs::write(file, svg(&charts))
-            .with_context(|| format!("cannot write {}", file.display()))?;
-    }
-    args.output.tell("growth", &report, &charts.iter().map(table).collect::<Vec<_>>())
+    how.draw(|| svg(&charts))?;
+    how.output.tell("growth", &report, &charts.iter().map(table).collect::<Vec<_>>())
 }
 
 /// Operations per second of each path, round by round.
@@ -127,16 +103,15 @@ fn measure(
     growth: &Growth,
     point: u64,
     house: &House,
-    rounds: usize,
-    timing: Timing,
+    how: &How,
 ) -> anyhow::Result<[Vec<f64>; PATHS.len()]> {
     let in_flight = (growth.in_flight)(point);
     let mut rates = [const { Vec::new() }; PATHS.len()];
-    for _ in 0..rounds {
+    for _ in 0..how.rounds() {
         for (rates, (name, path)) in rates.iter_mut().zip(PATHS) {
             let way = house.way(name, path).kinds((growth.kinds)(point));
             let way = way.connections(connections(in_flight));
-            rates.push(way.measure(in_flight, timing.with(in_flight))?.rate());
+            rates.push(way.measure(in_flight, how.timing().with(in_flight))?.rate());
         }
     }
     Ok(rates)

@@ -27,9 +27,9 @@ use crate::{
 };
 
 const IN_FLIGHT: usize = 64;
-const CALLS_UNARY: &str = "system calls per operation under callgrind, unary";
-const CALLS_SUBMIT: &str = "system calls per operation under callgrind, submit";
-/// No system calls but for valgrind, and not free either.
+const TRAFFIC_UNARY: &str = "reads and writes of connections per operation, unary";
+const TRAFFIC_SUBMIT: &str = "reads and writes of connections per operation, submit";
+/// System calls under valgrind alone, and not free either.
 const CLOCK_UNARY: &str = "looks at the clock per operation, unary";
 const CLOCK_SUBMIT: &str = "looks at the clock per operation, submit";
 
@@ -52,8 +52,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut report = Report::default();
     for (path, names, lengths) in [
-        (Path::Unary, [INSTRUCTIONS_UNARY, CALLS_UNARY, CLOCK_UNARY], [4_000, 12_000]),
-        (Path::Submit, [INSTRUCTIONS_SUBMIT, CALLS_SUBMIT, CLOCK_SUBMIT], [8_000, 32_000]),
+        (Path::Unary, [INSTRUCTIONS_UNARY, TRAFFIC_UNARY, CLOCK_UNARY], [4_000, 12_000]),
+        (Path::Submit, [INSTRUCTIONS_SUBMIT, TRAFFIC_SUBMIT, CLOCK_SUBMIT], [8_000, 32_000]),
     ] {
         let counts = per_operation(lengths, |length| {
             run_under(&callgrind::Callgrind, path, length, args.keep.as_deref())

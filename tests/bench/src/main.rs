@@ -11,6 +11,7 @@ mod dial;
 mod frames;
 mod growth;
 mod house;
+mod how;
 mod instructions;
 mod load;
 mod paths;
@@ -31,9 +32,12 @@ use clap::Parser;
 #[derive(Debug, Parser)]
 #[command(name = "broker-bench", about = "What an operation costs; see `cargo xtask bench`")]
 enum Verb {
-    Paths(paths::Args),
-    Scale(scale::Args),
-    Growth(growth::Args),
+    /// The broker beside its peers
+    Paths(how::How),
+    /// Up to 10,000 drivers
+    Scale(how::How),
+    /// Throughput against drivers, kinds, operations in flight and classes
+    Growth(how::How),
     Instructions(instructions::Args),
     /// The role of those who ask
     #[command(hide = true)]
@@ -54,9 +58,9 @@ enum Verb {
 
 fn main() -> ExitCode {
     let result = match Verb::parse() {
-        Verb::Paths(args) => paths::run(&args),
-        Verb::Scale(args) => scale::run(&args),
-        Verb::Growth(args) => growth::run(&args),
+        Verb::Paths(how) => paths::run(&how),
+        Verb::Scale(how) => scale::run(&how),
+        Verb::Growth(how) => growth::run(&how),
         Verb::Instructions(args) => instructions::run(&args),
         Verb::Load(args) => in_runtime(load::run(args)),
         Verb::Driver(args) => in_runtime(roles::driver::run(args)),

@@ -7,49 +7,28 @@ mod asides;
 mod peers;
 mod rounds;
 
-use std::{fs, path::PathBuf};
-
-use anyhow::Context as _;
-
 use self::{peers::Peers, rounds::Rounds};
 use crate::{
+    how::How,
     load::Measured,
     plot::{Chart, Line, svg},
     report::{
         Report, figure, markdown,
-        output::Output,
         targets::{
             BROKERED, BROKERED_CPU, BROKERED_OWN, BROKERED_P50, BROKERED_P99, BROKERED_SHARED,
             Bench, MTLS, SUBMIT, SUBMIT_NATS, SUBMIT_P50, SUBMIT_SHARED,
         },
     },
-    way::Timing,
 };
 
 const IN_FLIGHT: [usize; 4] = [1, 16, 64, 256];
 
-/// Measure the broker beside its peers
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    /// How often everything is measured; the median counts
-    #[arg(long, default_value_t = 5)]
-    rounds: usize,
-    /// One short round: to see that it works, not for its figures
-    #[arg(long)]
-    quick: bool,
-    #[command(flatten)]
-    output: Output,
-    /// Draw throughput and latency against operations in flight
-    #[arg(long, value_name = "FILE.svg")]
-    plot: Option<PathBuf>,
-}
-
-pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let timing = Timing::new(args.quick);
+pub(crate) fn run(how: &How) -> anyhow::Result<()> {
+    let timing = how.timing();
     let peers = Peers::start()?;
     let mut rounds = Rounds::default();
     let mut asides = asides::Asides::default();
-    for round in 1..=if args.quick { 1 } else { args.rounds } {
+    for round in 1..=how.rounds() {
         eprintln!("round {round}");
         for in_flight in IN_FLIGHT {
             for way in peers.one_driver() {
@@ -63,13 +42,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     let mut report = ratios(&rounds);
     asides.tell(&mut report);
-    if let Some(file) = &args.plot {
-        fs::write(file, plot(&rounds))
-            .with_context(|| format!("cannot write {}", file.display()))?;
-    }
+    how.draw(|| plot(&rounds))?;
     let tables = [report.table(), table(&rounds)];
     absolute(&rounds, &mut report);
-    args.output.tell("paths", &report, &tables)?;
+    how.output.tell("paths", &report, &tables)?;
     report.complete(Bench::Paths)
 }
 

@@ -11,8 +11,9 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long anything may take to start or to end, also under valgrind on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+/// How long anything may take to start or to end, also under valgrind, and ten thousand handshakes, on a
+/// busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// A process whose output goes to a file. Dropping it kills it.

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use crate::{
     house::{Drivers, House},
+    how::How,
     load::Path,
     process::{cpu_time, memory},
     report::{
         Report, count, figure, markdown, median,
-        output::Output,
         targets::{
             AGAIN_MTLS, AGAIN_OWN, AGAIN_SHARED, Bench, DISPATCH, MEMORY_MTLS, MEMORY_OWN,
             MEMORY_SHARED,
@@ -25,19 +25,6 @@ const IN_FLIGHT: [usize; 2] = [1, 64];
 const PING_EVERY: Duration = Duration::from_secs(4);
 /// How many rounds of heartbeats are looked at.
 const HEARTBEATS: u32 = 3;
-
-/// Register up to 10,000 drivers, and measure what they cost
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    /// How often the dispatch to a random driver is measured; the median counts
-    #[arg(long, default_value_t = 5)]
-    rounds: usize,
-    /// Only up to 1,000 drivers and one round: to see that it works, not for its figures
-    #[arg(long)]
-    quick: bool,
-    #[command(flatten)]
-    output: Output,
-}
 
 /// How drivers are connected.
 struct Link {
@@ -87,23 +74,23 @@ struct Crowd {
     p50: [Vec<f64>; IN_FLIGHT.len()],
 }
 
-pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let sizes = if args.quick { &SIZES[..2] } else { &SIZES };
-    let rounds = if args.quick { 1 } else { args.rounds };
+pub(crate) fn run(how: &How) -> anyhow::Result<()> {
+    how.draws_nothing()?;
+    let sizes = if how.quick { &SIZES[..2] } else { &SIZES };
     let mut report = Report::default();
     let mut rows = vec![HEAD.map(str::to_owned)];
     for link in &LINKS {
         let mut crowds = Vec::new();
         for drivers in sizes {
             eprintln!("{drivers} drivers, {} connections", link.name);
-            let crowd = measure(link, *drivers, rounds, Timing::new(args.quick))?;
+            let crowd = measure(link, *drivers, how.rounds(), how.timing())?;
             rows.push(row(link, &crowd));
             crowds.push(crowd);
         }
         tell(link, &crowds, &mut report);
     }
-    args.output.tell("scale", &report, &[report.table(), markdown(&rows)])?;
-    if args.quick { Ok(()) } else { report.complete(Bench::Scale) }
+    how.output.tell("scale", &report, &[report.table(), markdown(&rows)])?;
+    if how.quick { Ok(()) } else { report.complete(Bench::Scale) }
 }
 
 fn measure(link: &Link, drivers: u64, rounds: usize, timing: Timing) -> anyhow::Result<Crowd> {

@@ -1,4 +1,4 @@
-//! Instructions, and with them system calls, by valgrind's callgrind.
+//! Instructions, and some of the system calls with them, by valgrind's callgrind.
 
 use std::{
     fs::{self, File},
@@ -16,7 +16,7 @@ pub(super) struct Callgrind;
 const OUTPUT: &str = "callgrind.out";
 const CALLS: &str = "system-calls.log";
 
-/// Counts instructions, system calls, and looks at the clock.
+/// Counts instructions, reads and writes of connections, and looks at the clock.
 impl Counter<3> for Callgrind {
     fn name(&self) -> &'static str {
         "callgrind"
@@ -43,8 +43,8 @@ impl Counter<3> for Callgrind {
             .with_context(|| format!("callgrind did not write {}", output.display()))?;
         let instructions = total(&text).context("callgrind's file tells no total")?;
         let calls = File::open(site.folder().join(CALLS)).context("valgrind wrote no log")?;
-        let [calls, clock] = calls_in(BufReader::new(calls))?;
-        Ok([instructions, calls, clock])
+        let [traffic, clock] = calls_in(BufReader::new(calls))?;
+        Ok([instructions, traffic, clock])
     }
 }
 
@@ -55,17 +55,23 @@ fn total(text: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// System calls, and looks at the clock, of valgrind's log. Natively the latter are no system calls.
+/// How connections are read and written. What else there is does not repeat: waiting for other threads, and
+/// the lines of the audit log, of which any number is written at once.
+const TRAFFIC: [&str; 6] =
+    ["sys_recvfrom", "sys_recvmsg", "sys_readv", "sys_sendto", "sys_sendmsg", "sys_writev"];
+
+/// Reads and writes of connections, and looks at the clock, of valgrind's log.
 fn calls_in(log: impl BufRead) -> anyhow::Result<[u64; 2]> {
-    let [mut calls, mut clock] = [0; 2];
+    let [mut traffic, mut clock] = [0; 2];
     for line in log.split(b'\n') {
         let line = line?;
         let line = String::from_utf8_lossy(&line);
         // A call that waits has a second line without a name, when it returns.
         let Some(name) = call(&line) else { continue };
-        if name == "sys_clock_gettime" { clock += 1 } else { calls += 1 }
+        traffic += u64::from(TRAFFIC.contains(&name));
+        clock += u64::from(name == "sys_clock_gettime");
     }
-    Ok([calls, clock])
+    Ok([traffic, clock])
 }
 
 /// The name in `SYSCALL[123,4](202) sys_futex ( 0x1, … )[async] ...`.
@@ -87,12 +93,14 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_counted_once_however_long_it_waits_and_the_clock_apart() {
+    fn a_call_is_counted_once_however_long_it_waits() {
         let log = "==12== Callgrind, a call-graph generating cache profiler\n\
                    SYSCALL[12,3](228) sys_clock_gettime( 1, 0x1 )[sync] --> Success(0x0)\n\
                    SYSCALL[12,4](202) sys_futex ( 0x1, 128, 0 ) --> [async] ... \n\
                    SYSCALL[12,4](202) ... [async] --> Success(0x0) \n\
-                   SYSCALL[12,1]( 20) sys_writev ( 9, 0x1, 2 ) --> [async] ... \n";
+                   SYSCALL[12,1]( 45) sys_recvfrom ( 9, 0x1, 2 )[sync] --> Success(0x2)\n\
+                   SYSCALL[12,1]( 20) sys_writev ( 9, 0x1, 2 ) --> [async] ... \n\
+                   SYSCALL[12,1]( 20) ... [async] --> Success(0x2) \n";
         assert_eq!(calls_in(log.as_bytes()).unwrap(), [2, 1]);
     }
 }

@@ -49,8 +49,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
-    // What a driver has as well, and where the log of this process goes.
-    tracing_subscriber::fmt().with_max_level(tracing_subscriber::filter::LevelFilter::WARN).init();
+    // As any driver has it, at its default level.
+    tracing_subscriber::fmt().with_ansi(false).init();
     raise_file_limit()?;
     let pool = args.connections.map(|connections| Arc::new(Pool::new(connections)));
     let mut drivers = JoinSet::new();
