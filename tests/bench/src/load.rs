@@ -174,7 +174,6 @@ async fn measure(args: &Args, ids: &[u32]) -> anyhow::Result<Measured> {
     };
     let ((samples, seconds), cpu) = tokio::try_join!(work, cpu_within(&window, ids))?;
     let operations = samples.len();
-    ensure!(operations > 0, "no operation ended in the time of the measurement");
     let [p50, p99] = samples.percentiles([0.5, 0.99]).map(|time| time.as_secs_f64() * 1e6);
     Ok(Measured { operations, seconds: seconds.as_secs_f64(), p50, p99, cpu })
 }

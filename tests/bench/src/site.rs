@@ -132,6 +132,8 @@ impl Site {
             format!("--audit={}", path(self.file(AUDIT))),
             // At full speed it grows by tens of megabytes a second.
             "--audit-keep=1".to_owned(),
+            // A broker that has just started would have the first load wait for five seconds.
+            "--settle=0s".to_owned(),
         ];
         args.extend(BOUNDS.map(str::to_owned));
         if carrier == Carrier::Mtls {

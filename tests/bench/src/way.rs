@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use anyhow::ensure;
+
 use crate::{
     load::{self, Measured, Path},
     process::this_program,
@@ -25,6 +27,13 @@ impl Timing {
         }
     }
 
+    /// Five times as long, up to a bound.
+    fn longer(self) -> anyhow::Result<Self> {
+        let longer = Self { warm_up: self.warm_up * 5.0, seconds: self.seconds * 5.0 };
+        ensure!(longer.seconds <= LONGEST, "no operation ended in {} s", self.seconds);
+        Ok(longer)
+    }
+
     /// Longer where one wave of all that is in flight takes longer.
     pub(crate) fn with(self, in_flight: usize) -> Self {
         // At a rate that any machine reaches, with room for a few waves.
@@ -32,6 +41,9 @@ impl Timing {
         Self { warm_up: self.warm_up.max(wave), seconds: self.seconds.max(2.0 * wave) }
     }
 }
+
+/// Who has not answered by then does not work.
+const LONGEST: f64 = 60.0;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Way {
@@ -123,8 +135,15 @@ impl Way {
         Ok(load)
     }
 
+    /// Measures once; for longer if that was not long enough for a single operation.
     pub(crate) fn measure(&self, in_flight: usize, timing: Timing) -> anyhow::Result<Measured> {
-        load::result_of(&mut self.load(in_flight, timing)?)
+        let measured = load::result_of(&mut self.load(in_flight, timing)?)?;
+        if measured.operations > 0 {
+            return Ok(measured);
+        }
+        let longer = timing.longer()?;
+        eprintln!("  {}: no operation ended in {} s, again", self.name, timing.seconds);
+        self.measure(in_flight, longer)
     }
 }
 
@@ -139,5 +158,15 @@ mod tests {
         assert_eq!((few.warm_up, few.seconds), (0.5, 1.0));
         let many = timing.with(100_000);
         assert_eq!((many.warm_up, many.seconds), (10.0, 20.0));
+    }
+
+    #[test]
+    fn what_answers_nobody_is_not_waited_for_without_end() {
+        let mut timing = Timing { warm_up: 0.5, seconds: 1.0 };
+        let times = std::iter::from_fn(|| {
+            timing = timing.longer().ok()?;
+            Some(timing.seconds)
+        });
+        assert_eq!(times.collect::<Vec<_>>(), [5.0, 25.0]);
     }
 }
