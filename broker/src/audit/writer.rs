@@ -79,7 +79,8 @@ impl<S: Sink> Writer<S> {
         loop {
             // Looked at before the queue is, so that nothing queued before the end is left there.
             let closing = self.counts.closing.load(Ordering::Acquire);
-            let first = match records.recv_timeout(LOOK_AGAIN) {
+            let wait = if closing { Duration::ZERO } else { LOOK_AGAIN };
+            let first = match records.recv_timeout(wait) {
                 Ok(first) => first,
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return,
