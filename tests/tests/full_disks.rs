@@ -61,7 +61,9 @@ async fn an_audit_log_without_space_stops_nobody_and_owns_up_to_what_it_lost() {
         text.contains(&format!(r#""lines":{lost}"#)).then_some(text)
     });
     let text = owned_up.unwrap_or_else(|| panic!("{lost} lines were never owned up to"));
-    assert_eq!(text.lines().count(), 1, "{text}");
+    // The last of them may have waited to be written until there was space.
+    assert!(text.lines().next().is_some_and(|line| line.contains("lines_lost")), "{text}");
+    assert_eq!(text.matches("lines_lost").count(), 1, "{text}");
     insist(&caller, &Ask::new(Verb::Create, "after", PATIENCE).calm()).await;
     let written = until(|| {
         std::fs::read_to_string(&audit).expect("it can be read").contains("after").then_some(())
