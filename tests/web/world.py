@@ -141,7 +141,11 @@ class World:
         """What a browser that is not logged in gets to see."""
         tab = self._browser.open(f"http://{self.admin}{path}")
         self._tabs.append(tab)
-        tab.until("there is a form to log in", "document.querySelector('#token') !== null")
+        # What is typed before the field has the focus goes nowhere.
+        tab.until(
+            "there is a form to type in",
+            "document.readyState === 'complete' && document.activeElement?.id === 'token'",
+        )
         return tab
 
     def logged_in(self, name):
