@@ -2,7 +2,10 @@
 
 use std::{env, error::Error, fmt::Write as _, fs, path::PathBuf};
 
-use protox::prost_reflect::{MessageDescriptor, Value};
+use protox::prost_reflect::{
+    MessageDescriptor, Value,
+    prost_types::{FileDescriptorSet, field_descriptor_proto::Type},
+};
 
 const FILES: [&str; 3] = [
     "machinebroker/v1/driver.proto",
@@ -10,6 +13,34 @@ const FILES: [&str; 3] = [
     "machinebroker/v1/registry.proto",
 ];
 const PACKAGE: &str = "machinebroker.v1";
+
+/// The messages of every operation, which the broker mostly passes on: it has types of its own for them.
+const PASSED_ON: [&str; 10] = [
+    "Address",
+    "BrokerSide",
+    "DriverSide",
+    "GetVolumeIDsRequest",
+    "ListMachinesRequest",
+    "MachineRequest",
+    "MachineResponse",
+    "OperationResult",
+    "SubmitRequest",
+    "SubmitResponse",
+];
+/// Their fields that are bytes in these types: on the wire they are the same.
+const AS_BYTES: [&str; 11] = [
+    "Address.address",
+    "Address.type",
+    "BrokerSide.operation_type",
+    "DriverSide.operation_type",
+    "GetVolumeIDsRequest.class",
+    "ListMachinesRequest.class",
+    "MachineRequest.class",
+    "MachineResponse.last_known_state",
+    "MachineResponse.node_name",
+    "MachineResponse.provider_id",
+    "MachineRequest.machine_name",
+];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=proto");
@@ -24,17 +55,60 @@ fn main() -> Result<(), Box<dyn Error>> {
         pool.all_messages().filter(|message| message.package_name() == PACKAGE).collect();
     let reticent: Vec<&MessageDescriptor> =
         ours.iter().filter(|message| message.fields().any(|field| is_hidden(&field))).collect();
+    let is_passed_on = |message: &&MessageDescriptor| PASSED_ON.contains(&message.name());
+    let reticent_passed: Vec<_> = reticent.iter().copied().filter(is_passed_on).collect();
     fs::write(out.join("debug.rs"), debug_impls(&reticent)?)?;
-    fs::write(out.join("messages.rs"), table(&ours)?)?;
+    fs::write(out.join("passing_debug.rs"), debug_impls(&reticent_passed)?)?;
+    fs::write(out.join("messages.rs"), table(&ours, "v1")?)?;
+    let passed: Vec<_> = ours.iter().filter(is_passed_on).cloned().collect();
+    fs::write(out.join("passing_messages.rs"), table(&passed, "passing")?)?;
 
-    tonic_prost_build::configure()
-        .codec_path("crate::codec::FrugalCodec")
-        .extern_path(".google.rpc.Status", "::tonic_types::Status")
-        // `Vec<u8>` would copy user data once more on its way through.
-        .bytes(".machinebroker.v1")
-        .skip_debug(reticent.iter().map(|message| format!(".{}", message.full_name())))
-        .compile_fds(compiler.file_descriptor_set())?;
+    let configure = || {
+        tonic_prost_build::configure()
+            .codec_path("crate::codec::FrugalCodec")
+            .extern_path(".google.rpc.Status", "::tonic_types::Status")
+            // `Vec<u8>` would copy user data once more on its way through.
+            .bytes(".machinebroker.v1")
+            .skip_debug(reticent.iter().map(|message| format!(".{}", message.full_name())))
+    };
+    configure().compile_fds(compiler.file_descriptor_set())?;
+
+    let passing = out.join("passing");
+    fs::create_dir_all(&passing)?;
+    let others = ours.iter().filter(|message| !is_passed_on(message) && message.name() != PARAMS);
+    let mut configure = configure()
+        .out_dir(&passing)
+        .build_client(false)
+        .extern_path(format!(".{PACKAGE}.{PARAMS}"), "crate::passing::Params");
+    for other in others {
+        let (path, name) = (format!(".{}", other.full_name()), other.name());
+        configure = configure.extern_path(path, format!("crate::v1::{name}"));
+    }
+    configure.compile_fds(with_bytes(compiler.file_descriptor_set())?)?;
     Ok(())
+}
+
+/// Encoded by the broker itself, from what it has at hand.
+const PARAMS: &str = "OperationParams";
+
+/// The same descriptors with the fields [`AS_BYTES`], of the services that operations pass through.
+fn with_bytes(mut files: FileDescriptorSet) -> Result<FileDescriptorSet, Box<dyn Error>> {
+    let mut left: Vec<&str> = AS_BYTES.to_vec();
+    for file in files.file.iter_mut().filter(|file| file.package() == PACKAGE) {
+        file.service.retain(|service| service.name() != "Registry");
+        for message in &mut file.message_type {
+            let name = message.name().to_owned();
+            for field in &mut message.field {
+                let path = format!("{name}.{}", field.name());
+                if let Some(at) = left.iter().position(|known| *known == path) {
+                    left.swap_remove(at);
+                    field.set_type(Type::Bytes);
+                    field.type_name = None;
+                }
+            }
+        }
+    }
+    if left.is_empty() { Ok(files) } else { Err(format!("there are no fields {left:?}").into()) }
 }
 
 /// Whether a field's value must not be printed: `[debug_redact = true]`.
@@ -72,11 +146,11 @@ fn debug_impls(messages: &[&MessageDescriptor]) -> Result<String, Box<dyn Error>
 
 /// All messages, each with a function that decodes one and prints it: for the test that none of them
 /// tells too much.
-fn table(messages: &[MessageDescriptor]) -> Result<String, Box<dyn Error>> {
+fn table(messages: &[MessageDescriptor], module: &str) -> Result<String, Box<dyn Error>> {
     let mut code = String::from("[\n");
     for message in messages.iter().filter(|message| !message.is_map_entry()) {
         let name = message.name();
-        writeln!(code, "(\"{name}\", decoded_and_printed::<crate::v1::{name}> as Print),")?;
+        writeln!(code, "(\"{name}\", decoded_and_printed::<crate::{module}::{name}> as Print),")?;
     }
     code.push_str("]\n");
     Ok(code)

@@ -5,6 +5,7 @@
 //! help from it: whoever still waits when an operation comes back unsent starts it anew.
 
 mod account;
+mod class_name;
 mod error;
 mod resolve;
 
@@ -16,11 +17,13 @@ use std::{
     time::Duration,
 };
 
+use futures::{FutureExt as _, future::BoxFuture};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
-use tracing::{Instrument as _, field};
+use tracing::{Instrument as _, Span, field};
 
 use self::account::Account;
 pub use self::{
+    class_name::{ClassName, ClassNames},
     error::{Error, Sighting},
     resolve::{Ask, Origin},
 };
@@ -29,7 +32,9 @@ use crate::{
     catalog::Catalog,
     driver::{DriverKey, Verb},
     metrics::Metrics,
-    operation::{Answer, Claim, Code, Delivery, Ledger, Outcome, Request, Ticket, Trace, Waiter},
+    operation::{
+        Answer, Bell, Claim, Code, Delivery, Ledger, Outcome, Request, Ticket, Trace, Waiter,
+    },
     registry::{Holder, Missing, Registry, Wanted},
     session::{Health, Refused, SessionHandle},
 };
@@ -80,11 +85,48 @@ impl Dispatcher {
     /// Executes what a caller asks, within its `timeout` or the verb's default.
     pub async fn execute(
         &self,
-        mut ask: Box<Ask>,
+        ask: Box<Ask>,
         timeout: Option<Duration>,
     ) -> Result<Answered, Error> {
+        let (mut account, deadline) = self.open(ask, timeout);
+        let span = account.span.clone();
+        // All in the span, so that also a caller that leaves does so in it.
+        async move {
+            let step = self.step(&mut account, deadline);
+            self.run(account, deadline, step).await
+        }
+        .instrument(span)
+        .await
+    }
+
+    /// The same for who has many at once: begins, and leaves the waiting to the caller.
+    pub fn begin(&self, ask: Box<Ask>, timeout: Option<Duration>) -> Begun {
+        let (mut account, deadline) = self.open(ask, timeout);
+        let span = account.span.clone();
+        span.in_scope(|| match self.step(&mut account, deadline) {
+            Step::Over(result) => Begun::Over(self.close(account, result)),
+            Step::Waiting(waiter) => Begun::Waiting(Waiting { account, waiter, deadline }),
+            step @ Step::Pause(_) => Begun::Later(self.later(account, deadline, step)),
+        })
+    }
+
+    /// Goes on with what was begun, when it is over or its time is.
+    pub fn conclude(&self, waiting: Waiting) -> Begun {
+        let Waiting { mut account, waiter, deadline } = waiting;
+        let span = account.span.clone();
+        span.in_scope(|| match Self::judge(&mut account, &waiter, waiter.heard()) {
+            Step::Over(result) => Begun::Over(self.close(account, result)),
+            step => Begun::Later(self.later(account, deadline, step)),
+        })
+    }
+
+    fn later(&self, account: Account, deadline: Instant, step: Step) -> Later {
+        let (dispatcher, span) = (self.clone(), account.span.clone());
+        async move { dispatcher.run(account, deadline, step).await }.instrument(span).boxed()
+    }
+
+    fn open(&self, mut ask: Box<Ask>, timeout: Option<Duration>) -> (Account, Instant) {
         let timeout = timeout.unwrap_or_else(|| default_timeout(ask.verb)).min(LONGEST);
-        let deadline = Instant::now() + timeout;
         let span = tracing::debug_span!(
             "operation",
             otel.kind = field::Empty,
@@ -100,75 +142,97 @@ impl Dispatcher {
         if let Some(trace) = &ask.trace {
             span.record("trace", trace.id());
         }
-        // All in the span, so that also a caller that leaves does so in it.
-        let execution = async move {
-            let mut account = Account::open(self.audit.clone(), ask);
-            let result = self.run(&mut account, deadline).await;
-            if let Err(error) = &result {
-                self.metrics.request_failed(&account.ask.class.kind, error);
-            }
-            account.close(result.as_ref());
-            result
-        };
-        execution.instrument(span).await
+        let account = Account::open(self.audit.clone(), ask, span);
+        let deadline = account.began + timeout;
+        (account, deadline)
     }
 
     /// Writes down that a request was turned away before it was looked at.
     pub fn refused(&self, ask: Box<Ask>, error: Error) -> Error {
-        Account::open(self.audit.clone(), ask).close(Err(&error));
+        Account::open(self.audit.clone(), ask, Span::current()).close(Err(&error));
         error
     }
 
-    async fn run(&self, account: &mut Account, deadline: Instant) -> Result<Answered, Error> {
-        loop {
-            match self.attempt(account, deadline).await {
-                Attempt::Done(result) => return result,
-                Attempt::Again(error) if account.attempt <= ATTEMPTS => {
-                    tracing::debug!(%error, "nothing was sent, trying again");
-                    account.attempt += 1;
-                    // Lets whoever is about to leave do so.
-                    tokio::task::yield_now().await;
+    fn close(&self, account: Account, result: Result<Answered, Error>) -> Result<Answered, Error> {
+        if let Err(error) = &result {
+            self.metrics.request_failed(&account.ask.class.kind, error);
+        }
+        account.close(result.as_ref());
+        result
+    }
+
+    async fn run(
+        &self,
+        mut account: Account,
+        deadline: Instant,
+        mut step: Step,
+    ) -> Result<Answered, Error> {
+        let result = loop {
+            step = match step {
+                Step::Over(result) => break result,
+                Step::Waiting(waiter) => {
+                    let outcome = timeout_at(deadline, waiter.outcome()).await.ok();
+                    Self::judge(&mut account, &waiter, outcome)
                 }
-                Attempt::Again(error) => return Err(error),
-                Attempt::NoDriver(error) if account.ask.wait_for_driver => {
-                    let kind = &account.ask.class.kind;
-                    let _waiting = error.knows_kind().then(|| self.metrics.waits_for_driver(kind));
-                    self.wait_for_change(deadline).await.map_err(|()| error)?;
+                Step::Pause(pause) => {
+                    if let Err(error) = self.pass(pause, &account, deadline).await {
+                        break Err(error);
+                    }
+                    self.step(&mut account, deadline)
                 }
-                Attempt::NoDriver(error) => return Err(error),
-                Attempt::TooEarly(until) if until < deadline => sleep_until(until).await,
-                Attempt::TooEarly(_) => return Err(Error::Settling),
+            };
+        };
+        self.close(account, result)
+    }
+
+    /// Returns when another attempt may go better.
+    async fn pass(&self, pause: Pause, account: &Account, deadline: Instant) -> Result<(), Error> {
+        match pause {
+            // Lets whoever is about to leave do so.
+            Pause::Moment => tokio::task::yield_now().await,
+            Pause::NoDriver(error) => {
+                let kind = &account.ask.class.kind;
+                let _waiting = error.knows_kind().then(|| self.metrics.waits_for_driver(kind));
+                self.wait_for_change(deadline).await.map_err(|()| error)?;
             }
+            Pause::TooEarly(until) => sleep_until(until).await,
+        }
+        Ok(())
+    }
+
+    /// One attempt, up to where it has to be waited for.
+    fn step(&self, account: &mut Account, deadline: Instant) -> Step {
+        match self.start(account, deadline) {
+            Ok(Started::Waiting(waiter)) => Step::Waiting(waiter),
+            Ok(Started::TooEarly(until)) if until < deadline => Step::Pause(Pause::TooEarly(until)),
+            Ok(Started::TooEarly(_)) => Step::Over(Err(Error::Settling)),
+            Ok(Started::Remembered(answer)) => Step::Over(Ok(Answered { answer, seen: None })),
+            Err(error @ Error::Lost(_)) => Step::again(account, error),
+            Err(error) if error.passes_with_a_driver() && account.ask.wait_for_driver => {
+                Step::Pause(Pause::NoDriver(error))
+            }
+            Err(error) => Step::Over(Err(error)),
         }
     }
 
-    async fn attempt(&self, account: &mut Account, deadline: Instant) -> Attempt {
-        let waiter = match self.start(account, deadline) {
-            Ok(Started::Waiting(waiter)) => waiter,
-            Ok(Started::TooEarly(until)) => return Attempt::TooEarly(until),
-            Ok(Started::Remembered(answer)) => {
-                return Attempt::Done(Ok(Answered { answer, seen: None }));
-            }
-            Err(error @ Error::Lost(_)) => return Attempt::Again(error),
-            Err(error) if error.passes_with_a_driver() => return Attempt::NoDriver(error),
-            Err(error) => return Attempt::Done(Err(error)),
-        };
+    /// What to make of the end of an operation, or of there being none in time.
+    fn judge(account: &mut Account, waiter: &Waiter, outcome: Option<Outcome>) -> Step {
         let operation = waiter.operation();
-        match timeout_at(deadline, waiter.outcome()).await {
-            Err(_) => Attempt::Done(Err(Error::Deadline(operation.into()))),
+        match outcome {
+            None => Step::Over(Err(Error::Deadline(operation.into()))),
             // It was cancelled for those who waited before us.
-            Ok(Outcome::Answered(answer))
+            Some(Outcome::Answered(answer))
                 if answer.code == Code::CANCELLED && operation.was_abandoned() =>
             {
-                Attempt::Again(Error::Lost(operation.into()))
+                Step::again(account, Error::Lost(operation.into()))
             }
-            Ok(Outcome::Answered(answer)) => {
-                Attempt::Done(Ok(Answered { answer, seen: Some(operation.into()) }))
+            Some(Outcome::Answered(answer)) => {
+                Step::Over(Ok(Answered { answer, seen: Some(operation.into()) }))
             }
-            Ok(Outcome::Lost) if operation.delivery() == Delivery::NotSent => {
-                Attempt::Again(Error::Lost(operation.into()))
+            Some(Outcome::Lost) if operation.delivery() == Delivery::NotSent => {
+                Step::again(account, Error::Lost(operation.into()))
             }
-            Ok(Outcome::Lost) => Attempt::Done(Err(Error::Lost(operation.into()))),
+            Some(Outcome::Lost) => Step::Over(Err(Error::Lost(operation.into()))),
         }
     }
 
@@ -226,11 +290,11 @@ impl Dispatcher {
     fn note_move(&self, ticket: &Ticket, to: &SessionHandle) {
         let request = &ticket.operation().request;
         if request.verb.is_mutation()
-            && let machine = request.machine_id()
-            && let Some(from) = self.ledger.last_served_by_another(&machine, &to.info().instance)
+            && let machine = &request.machine
+            && let Some(from) = self.ledger.last_served_by_another(machine, &to.info().instance)
             && let Some(from) = self.registry.seated(&request.key, &from)
         {
-            from.forget(machine);
+            from.forget(machine.clone());
         }
     }
 
@@ -260,18 +324,18 @@ impl Dispatcher {
             },
         };
         // A driver of 2018 is given nothing but the provider's id to delete by.
-        let nameless = request.verb == Verb::Delete && request.provider_id.is_empty();
+        let nameless = request.verb == Verb::Delete && request.words.provider_id.is_empty();
         if nameless && !session.is_native() {
-            return Err(Error::ProviderIdRequired { machine: request.machine.clone() });
+            return Err(Error::ProviderIdRequired { machine: request.machine.name.clone() });
         }
         Ok(session)
     }
 
     fn choose(&self, request: &Request) -> Result<SessionHandle, Error> {
-        let machine = request.verb.is_mutation().then(|| request.machine_id());
+        let machine = request.verb.is_mutation().then_some(&request.machine);
         let key = &request.key;
         let namespace = &request.class.id.namespace;
-        let wanted = Wanted { key, namespace, verb: request.verb, machine: machine.as_ref() };
+        let wanted = Wanted { key, namespace, verb: request.verb, machine };
         self.registry.choose(wanted).map_err(|missing| match missing {
             Missing::NoDriver => {
                 let connected = self.registry.keys();
@@ -310,14 +374,66 @@ enum Started {
     Remembered(Arc<Answer>),
 }
 
-enum Attempt {
-    Done(Result<Answered, Error>),
-    /// Nothing of ours runs: trying again at once may help.
-    Again(Error),
-    /// Waiting for a driver may help.
+/// Where an ask is on its way.
+enum Step {
+    Over(Result<Answered, Error>),
+    Waiting(Waiter),
+    /// Nothing of ours runs: trying again may help.
+    Pause(Pause),
+}
+
+/// What is waited for before another attempt.
+enum Pause {
+    Moment,
+    /// A driver that comes.
     NoDriver(Error),
     /// Nothing may be sent before this time.
     TooEarly(Instant),
+}
+
+impl Step {
+    /// Tries again at once, unless it was tried often enough.
+    fn again(account: &mut Account, error: Error) -> Self {
+        if account.attempt > ATTEMPTS {
+            return Step::Over(Err(error));
+        }
+        tracing::debug!(%error, "nothing was sent, trying again");
+        account.attempt += 1;
+        Step::Pause(Pause::Moment)
+    }
+}
+
+/// What became of an ask at once.
+pub enum Begun {
+    Over(Result<Answered, Error>),
+    /// [`Dispatcher::conclude`] it when it is over, or at its deadline. Dropped, the caller has left.
+    Waiting(Waiting),
+    /// It takes more than one attempt.
+    Later(Later),
+}
+
+pub type Later = BoxFuture<'static, Result<Answered, Error>>;
+
+/// An operation that somebody waits for.
+pub struct Waiting {
+    account: Account,
+    waiter: Waiter,
+    deadline: Instant,
+}
+
+impl Waiting {
+    pub fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.waiter.is_over()
+    }
+
+    /// Rings the bell with `number` once it is over.
+    pub fn listen(&self, bell: Arc<Bell>, number: usize) {
+        self.waiter.listen(bell, number);
+    }
 }
 
 fn default_timeout(verb: Verb) -> Duration {

@@ -1,7 +1,14 @@
 //! The nouns every room shares: what a driver serves, and the names of sessions, instances,
 //! classes and machines.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    hash::{BuildHasher as _, Hash, Hasher},
+    ops::Deref,
+    sync::{Arc, LazyLock},
+};
+
+use crate::maps;
 
 /// What a driver serves and dispatch looks up: a machine-class kind, for one provider or for all.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -89,13 +96,47 @@ impl fmt::Display for Verb {
     }
 }
 
-/// One machine, whatever class makes it: a name within a kind and namespace.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct MachineId {
+/// One machine, whatever class makes it: a name within a kind and namespace. Cheap to clone, and hashed
+/// once, since every operation looks it up in several maps.
+#[derive(Clone, Debug, Eq)]
+pub struct MachineId(Arc<MachineName>);
+
+/// The parts of a [`MachineId`].
+#[derive(Debug, PartialEq, Eq)]
+pub struct MachineName {
+    hash: u64,
     pub api_version: Arc<str>,
     pub kind: Arc<str>,
     pub namespace: Arc<str>,
     pub name: Arc<str>,
+}
+
+impl MachineId {
+    pub fn new(api_version: Arc<str>, kind: Arc<str>, namespace: Arc<str>, name: Arc<str>) -> Self {
+        static STATE: LazyLock<maps::State> = LazyLock::new(maps::State::default);
+        let hash = STATE.hash_one((&api_version, &kind, &namespace, &name));
+        Self(Arc::new(MachineName { hash, api_version, kind, namespace, name }))
+    }
+}
+
+impl Deref for MachineId {
+    type Target = MachineName;
+
+    fn deref(&self) -> &MachineName {
+        &self.0
+    }
+}
+
+impl PartialEq for MachineId {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
+    }
+}
+
+impl Hash for MachineId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.0.hash);
+    }
 }
 
 /// One connection of a driver. Random, so that no two broker processes ever use the same.

@@ -12,8 +12,9 @@ mod timeout;
 
 use std::sync::Arc;
 
-use broker_proto::v1::{
-    drivers_server::DriversServer, machines_server::MachinesServer, registry_server::RegistryServer,
+use broker_proto::{
+    passing::{drivers_server::DriversServer, machines_server::MachinesServer},
+    v1::registry_server::RegistryServer,
 };
 use tonic::service::Routes;
 use tonic_health::{ServingStatus, server::HealthReporter};

@@ -6,6 +6,7 @@
 //! [`Ledger`] knows all operations, and which machine each of them works on.
 
 mod answer;
+mod end;
 mod ledger;
 pub mod pace;
 mod recent;
@@ -16,18 +17,21 @@ mod trace;
 use std::{
     sync::{
         Arc, Mutex, OnceLock,
-        atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, SystemTime},
 };
 
-use tokio::{sync::Notify, time::Instant};
+use futures::future::poll_fn;
+use tokio::time::Instant;
 
+use self::end::End;
 pub use self::{
     answer::{Answer, Code, Payload, duration, shortened},
+    end::Bell,
     ledger::{Claim, Conflict, Hold, Ledger},
     recent::Finished,
-    request::Request,
+    request::{Request, Words},
     ticket::Ticket,
     trace::Trace,
 };
@@ -91,8 +95,9 @@ pub struct Operation {
     waiting: AtomicUsize,
     abandoned: AtomicBool,
     heard: AtomicBool,
-    outcome: Mutex<Option<Outcome>>,
-    settled: Notify,
+    /// Numbers those who wait.
+    next_waiter: AtomicU64,
+    end: End,
 }
 
 impl Operation {
@@ -119,8 +124,8 @@ impl Operation {
             waiting: AtomicUsize::new(0),
             abandoned: AtomicBool::new(false),
             heard: AtomicBool::new(false),
-            outcome: Mutex::new(None),
-            settled: Notify::new(),
+            next_waiter: AtomicU64::new(0),
+            end: End::default(),
         })
     }
 
@@ -208,7 +213,8 @@ impl Operation {
     /// driver is told to stop.
     pub fn wait(self: &Arc<Self>) -> Waiter {
         self.waiting.fetch_add(1, Ordering::AcqRel);
-        Waiter { operation: Arc::clone(self) }
+        let number = self.next_waiter.fetch_add(1, Ordering::Relaxed);
+        Waiter { operation: Arc::clone(self), number }
     }
 
     fn settle(&self, outcome: Outcome) {
@@ -217,8 +223,7 @@ impl Operation {
         }
         // The ledger goes first: a caller that retries at once must not meet the ended operation.
         self.ledger.close(self, &outcome);
-        *self.outcome.lock().expect("no panic while locked") = Some(outcome.clone());
-        self.settled.notify_waiters();
+        self.end.come(outcome.clone());
         if !self.is_wanted() {
             self.ledger.unheard(self, &outcome);
             if let Outcome::Answered(answer) = outcome {
@@ -226,16 +231,13 @@ impl Operation {
             }
         }
     }
-
-    fn outcome(&self) -> Option<Outcome> {
-        self.outcome.lock().expect("no panic while locked").clone()
-    }
 }
 
 /// A caller waiting for an operation.
 #[derive(Debug)]
 pub struct Waiter {
     operation: Arc<Operation>,
+    number: u64,
 }
 
 impl Waiter {
@@ -244,17 +246,27 @@ impl Waiter {
     }
 
     pub async fn outcome(&self) -> Outcome {
-        let mut settled = std::pin::pin!(self.operation.settled.notified());
-        loop {
-            // Enlisted before looking, so that a settling in between is not missed.
-            settled.as_mut().enable();
-            if let Some(outcome) = self.operation.outcome() {
-                self.operation.heard.store(true, Ordering::Release);
-                return outcome;
-            }
-            settled.as_mut().await;
-            settled.set(self.operation.settled.notified());
+        let outcome = poll_fn(|context| self.operation.end.poll(self.number, context)).await;
+        self.operation.heard.store(true, Ordering::Release);
+        outcome
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.operation.end.has_come()
+    }
+
+    /// The outcome, if it is over.
+    pub fn heard(&self) -> Option<Outcome> {
+        let outcome = self.operation.end.outcome();
+        if outcome.is_some() {
+            self.operation.heard.store(true, Ordering::Release);
         }
+        outcome
+    }
+
+    /// Rings the bell with `number` once it is over, instead of a task of its own that waits.
+    pub fn listen(&self, bell: Arc<Bell>, number: usize) {
+        self.operation.end.listen(self.number, bell, number);
     }
 }
 
@@ -262,10 +274,15 @@ impl Drop for Waiter {
     fn drop(&mut self) {
         let operation = &self.operation;
         let last = operation.waiting.fetch_sub(1, Ordering::AcqRel) == 1;
-        if !last || operation.heard.load(Ordering::Acquire) {
+        if !last {
+            operation.end.ignore(self.number);
             return;
         }
-        match operation.outcome() {
+        if operation.heard.load(Ordering::Acquire) {
+            return;
+        }
+        operation.end.ignore(self.number);
+        match operation.end.outcome() {
             // It was settled as the last caller left: nobody heard.
             Some(Outcome::Answered(answer)) => operation.ledger.keep(operation, &answer),
             Some(Outcome::Lost) => {}

@@ -1,8 +1,12 @@
-//! One connected driver: the protocol in [`machine`], and the task around it that moves frames.
+//! One connected driver: the protocol in [`machine`], and what moves its frames.
 //!
-//! [`Session::new`] returns the task and its [`SessionHandle`]; everyone else holds the handle. A
-//! session knows neither the registry nor the doors: the drivers' door seats it and runs it.
+//! [`Session::new`] returns the task and its [`SessionHandle`]; everyone else holds the handle. The task
+//! reads and keeps time. Whoever has something for the driver puts it into the machine through the
+//! handle, and the transport takes it out again as [`Frames`] whenever it has room: an operation meets
+//! no queue and no task in between. A session knows neither the registry nor the doors: the drivers'
+//! door seats it and runs it.
 
+mod frames;
 mod handle;
 pub mod handshake;
 pub mod machine;
@@ -10,22 +14,20 @@ mod record;
 
 use std::{pin::pin, time::Duration};
 
-use broker_proto::v1::{self, BrokerSide, DriverSide, broker_side::Control};
+use broker_proto::{
+    passing::{DriverSide, broker_side::Control},
+    v1,
+};
 use futures::{FutureExt as _, Stream, StreamExt as _};
-use tokio::{
-    sync::{mpsc, oneshot},
-    time::{Instant, sleep_until},
-};
+use tokio::time::{Instant, sleep_until};
 
-use self::{
-    handle::{Admitted, Command, Ends},
-    machine::{Machine, Notice},
-};
 pub use self::{
+    frames::Frames,
     handle::{Ended, Health, Info, Refused, SessionHandle, Token},
     machine::{Call, Oddities, Ticket},
     record::{LastError, Record},
 };
+use self::{handle::Ends, machine::Notice};
 use crate::{auth, driver::MachineId, metrics::Metrics};
 
 /// What this driver can do, agreed in the handshake.
@@ -94,21 +96,15 @@ impl Broken {
     }
 }
 
-/// How many frames or commands are dealt with before anything else gets its turn.
+/// How many frames are dealt with before anything else gets its turn.
 const AT_ONCE: usize = 64;
 
-/// The way to the driver. Boxed, since a channel keeps room for dozens, also for a driver that idles.
-pub type Outbound = mpsc::Sender<Box<BrokerSide>>;
-
-/// The task's side of a session.
+/// The task's side of a session. Dropped, the session is over: its operations are settled as lost, and
+/// whoever holds the handle finds nobody there.
 #[derive(Debug)]
 pub struct Session {
-    machine: Machine<Admitted>,
-    terms: Terms,
     handle: SessionHandle,
-    commands: mpsc::Receiver<Command>,
     ends: Ends,
-    probes: Vec<(u64, oneshot::Sender<()>)>,
 }
 
 impl Session {
@@ -121,16 +117,8 @@ impl Session {
         metrics: Metrics,
     ) -> (SessionHandle, Session) {
         let limit = terms.capacity + queue;
-        let (handle, commands, ends) = SessionHandle::new(info, times, limit, metrics);
-        let session = Session {
-            machine: Machine::new(terms, times, Instant::now()),
-            terms,
-            handle: handle.clone(),
-            commands,
-            ends,
-            probes: Vec::new(),
-        };
-        (handle, session)
+        let (handle, ends) = SessionHandle::new(info, terms, times, limit, metrics);
+        (handle.clone(), Session { handle, ends })
     }
 
     /// Serves the driver until it leaves, falls silent or is replaced.
@@ -141,19 +129,14 @@ impl Session {
     pub async fn run(
         &mut self,
         mut inbound: impl Stream<Item = Result<DriverSide, Broken>> + Unpin,
-        outbound: Outbound,
         mut resumed: impl FnMut(v1::Resumed),
     ) -> End {
         let mut alarm = pin!(sleep_until(Instant::now()));
         loop {
-            let now = Instant::now();
             // Whatever the traffic, pings go out on their own clock.
-            self.machine.tick(now);
-            self.write(&outbound, now);
-            self.handle.publish(&mut self.machine);
+            let wake_at = self.handle.tick();
             // Traffic only puts off what the alarm is set for: rather than set anew by every frame, it
             // goes off early and finds nothing to do.
-            let wake_at = self.machine.wake_at(now);
             if alarm.is_elapsed() || wake_at < alarm.deadline() {
                 alarm.as_mut().reset(wake_at);
             }
@@ -161,24 +144,9 @@ impl Session {
             let mut next = tokio::select! {
                 end = self.ends.recv() => return end,
                 frame = inbound.next() => Some(frame),
-                permit = outbound.reserve(), if self.machine.has_frame(now) => {
-                    if permit.is_err() {
-                        return End::Broken(Broken::gone());
-                    }
-                    // There is room, which the next turn fills.
-                    continue;
-                }
-                Some(command) = self.commands.recv() => {
-                    self.obey(command);
-                    self.obey_more();
-                    continue;
-                }
-                () = self.handle.swept() => {
-                    self.machine.sweep(Instant::now());
-                    continue;
-                }
+                () = self.handle.nudged() => continue,
                 () = &mut alarm => {
-                    if !self.machine.is_dead(Instant::now()) {
+                    if !self.handle.is_dead() {
                         continue;
                     }
                     // If it was us who slept, there is something to read.
@@ -209,7 +177,7 @@ impl Session {
         resumed: &mut impl FnMut(v1::Resumed),
     ) -> Option<End> {
         match frame {
-            Some(Ok(frame)) => match self.machine.hear(frame, now) {
+            Some(Ok(frame)) => match self.handle.hear(frame, now) {
                 None => {}
                 Some(Notice::Left) => return Some(End::Left),
                 Some(Notice::Draining) => {
@@ -217,8 +185,7 @@ impl Session {
                 }
                 Some(Notice::Resumed(operation)) => resumed(*operation),
                 Some(Notice::Pong { sequence, round_trip }) => {
-                    self.handle.note_round_trip(round_trip);
-                    self.prove(sequence);
+                    self.handle.note_pong(sequence, round_trip);
                 }
             },
             Some(Err(broken)) => return Some(End::Broken(broken)),
@@ -228,56 +195,11 @@ impl Session {
         }
         None
     }
+}
 
-    /// Fills the room that the transport has.
-    fn write(&mut self, outbound: &Outbound, now: Instant) {
-        while self.machine.has_frame(now) {
-            let Ok(permit) = outbound.try_reserve() else { return };
-            match self.machine.next_frame(now) {
-                Some(frame) => permit.send(Box::new(frame)),
-                None => return,
-            }
-        }
-    }
-
-    /// Takes on what else was handed over, without another turn of the loop for each.
-    fn obey_more(&mut self) {
-        for _ in 0..AT_ONCE {
-            let Ok(command) = self.commands.try_recv() else { return };
-            self.obey(command);
-        }
-    }
-
-    fn obey(&mut self, command: Command) {
-        match command {
-            Command::Submit(call) if self.machine.is_draining() => drop(call),
-            Command::Submit(call) => self.machine.submit(*call),
-            Command::Probe(proven) => {
-                let sequence = self.machine.ping_now(Instant::now());
-                self.probes.push((sequence, proven));
-            }
-            Command::Drain { reason, after } => {
-                self.machine.drain();
-                if self.terms.drain {
-                    let after = prost_types::Duration::try_from(after).ok();
-                    self.machine.tell("drain", Control::Drain(v1::Drain { reason, after }));
-                }
-            }
-            Command::SecretChanged { namespace, name } => {
-                let changed = v1::SecretChanged { namespace, name };
-                self.machine.tell("secret_changed", Control::SecretChanged(changed));
-            }
-            Command::Forget(machine) => {
-                self.machine.tell("forget", forget(&machine));
-            }
-        }
-    }
-
-    fn prove(&mut self, sequence: u64) {
-        for (_, proven) in self.probes.extract_if(.., |(wanted, _)| *wanted <= sequence) {
-            // Whoever asked may have stopped waiting.
-            proven.send(()).ok();
-        }
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.handle.close();
     }
 }
 

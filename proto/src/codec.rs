@@ -2,9 +2,12 @@
 
 use std::{fmt, marker::PhantomData};
 
-use prost::Message;
-use tonic::codec::{BufferSettings, Codec};
-use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
+use prost::{Message, bytes::Buf as _};
+use tonic::{
+    Status,
+    codec::{BufferSettings, Codec, DecodeBuf, Decoder},
+};
+use tonic_prost::{ProstCodec, ProstEncoder};
 
 /// What a stream sets aside each way before anything was said on it. It grows with what is: tonic's own
 /// 8 KiB are a quarter of what was allocated for an idle driver.
@@ -35,13 +38,38 @@ where
     type Encode = T;
     type Decode = U;
     type Encoder = ProstEncoder<T>;
-    type Decoder = ProstDecoder<U>;
+    type Decoder = WholeDecoder<U>;
 
     fn encoder(&mut self) -> Self::Encoder {
         ProstCodec::<T, U>::raw_encoder(BufferSettings::new(AT_FIRST, SEND_AT))
     }
 
     fn decoder(&mut self) -> Self::Decoder {
-        ProstCodec::<T, U>::raw_decoder(BufferSettings::new(AT_FIRST, SEND_AT))
+        WholeDecoder(PhantomData)
+    }
+}
+
+/// Decodes a message from where it lies in one piece, in a third of the instructions that tonic's own
+/// decoder needs. Fields that are bytes stay there, too.
+pub struct WholeDecoder<U>(PhantomData<U>);
+
+impl<U> fmt::Debug for WholeDecoder<U> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WholeDecoder")
+    }
+}
+
+impl<U: Message + Default> Decoder for WholeDecoder<U> {
+    type Item = U;
+    type Error = Status;
+
+    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
+        let message = buffer.copy_to_bytes(buffer.remaining());
+        // As tonic says it: whoever sent this does not speak our language.
+        U::decode(message).map(Some).map_err(|error| Status::internal(error.to_string()))
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        BufferSettings::new(AT_FIRST, SEND_AT)
     }
 }

@@ -4,6 +4,8 @@
 //! `[hidden]` in its place.
 
 pub mod codec;
+mod params;
+pub mod passing;
 
 /// Package `machinebroker.v1`: drivers dial in, controllers submit, operators look.
 pub mod v1 {

@@ -71,6 +71,20 @@ fn exactly_the_hidden_fields_do_not_print() {
 }
 
 #[test]
+fn what_is_only_passed_on_prints_no_more() {
+    let table: &[(&str, Print)] = &include!(concat!(env!("OUT_DIR"), "/passing_messages.rs"));
+    for message in messages() {
+        let name = message.name();
+        let Some((_, print)) = table.iter().find(|(known, _)| *known == name) else { continue };
+        for field in &message.field {
+            let is_hidden = HIDDEN.contains(&format!("{name}.{}", field.name()).as_str());
+            let printed = is_hidden.then(|| print(&with_marker(field.number())));
+            assert!(printed.is_none_or(|text| !text.contains(MARKER)), "{name}.{}", field.name());
+        }
+    }
+}
+
+#[test]
 fn a_field_that_sounds_like_a_secret_is_hidden() {
     for message in messages() {
         for field in &message.field {

@@ -183,7 +183,7 @@ impl Record {
         let record = Self {
             verb: Some(operation.request.verb),
             class: Some(Class::from(&operation.request.class.id)),
-            machine: Some(operation.request.machine.clone()).filter(|name| !name.is_empty()),
+            machine: Some(operation.request.machine.name.clone()).filter(|name| !name.is_empty()),
             operation: Some(operation.id),
             delivery: Some(operation.delivery()),
             catalog_age: operation.request.catalog_age,

@@ -2,6 +2,9 @@
 
 use std::{fmt, sync::Arc, time::SystemTime};
 
+use broker_proto::v1::ClassRef;
+use bytes::Bytes;
+use prost::Message as _;
 use serde_json::Value;
 
 use super::{SecretName, class_name, metadata, revision, valid_name};
@@ -13,6 +16,8 @@ pub struct Class {
     pub id: ClassId,
     /// The name by which drivers ask for it: the historic absolute API path.
     pub path: String,
+    /// The id as a `ClassRef`, encoded: it is in every operation.
+    pub reference: Bytes,
     /// Which of several drivers of a shared kind it is meant for.
     pub provider: Option<Arc<str>>,
     /// Changes whenever the content does; the same on every replica and after every restart.
@@ -53,6 +58,7 @@ impl Class {
         let plural = Arc::from(class_name::plural(&id.kind));
         Ok(Self {
             path: class_name::path(&id, &plural),
+            reference: encoded(&id),
             plural,
             id,
             provider,
@@ -74,6 +80,7 @@ impl Class {
         Self {
             id: self.id.clone(),
             path: self.path.clone(),
+            reference: self.reference.clone(),
             provider: self.provider.clone(),
             revision: self.revision,
             json: self.json.clone(),
@@ -102,6 +109,17 @@ impl fmt::Debug for Class {
             .field("deleted", &self.deleted)
             .finish_non_exhaustive()
     }
+}
+
+fn encoded(id: &ClassId) -> Bytes {
+    let reference = ClassRef {
+        api_version: id.api_version.to_string(),
+        kind: id.kind.to_string(),
+        namespace: id.namespace.to_string(),
+        name: id.name.to_string(),
+        provider: String::new(),
+    };
+    reference.encode_to_vec().into()
 }
 
 /// The secret that `field` names, at top level or else under `spec`. A reference without a

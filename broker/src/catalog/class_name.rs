@@ -180,6 +180,24 @@ fn label<'a>(part: &'static str, text: &'a str) -> Result<&'a str, Error> {
     Err(Error::Part { part, reason })
 }
 
+const PLAIN: u8 = 1;
+const HYPHEN: u8 = 2;
+const OTHER: u8 = 4;
+/// What each byte is in a name.
+const LETTERS: [u8; 256] = {
+    let mut letters = [OTHER; 256];
+    let mut at = 0;
+    while at < 256 {
+        match at as u8 {
+            b'a'..=b'z' | b'0'..=b'9' => letters[at] = PLAIN,
+            b'-' => letters[at] = HYPHEN,
+            _ => {}
+        }
+        at += 1;
+    }
+    letters
+};
+
 fn check(name: &str, limit: usize) -> Result<(), NameError> {
     if name.is_empty() {
         return Err(NameError::Empty);
@@ -187,7 +205,13 @@ fn check(name: &str, limit: usize) -> Result<(), NameError> {
     if name.len() > limit {
         return Err(NameError::TooLong { length: name.len(), limit });
     }
-    // One look at each byte, since every operation has names. Before the first it is as after a dot.
+    // Every operation has names, and most have neither dots nor mistakes.
+    let seen = name.bytes().fold(0, |seen, byte| seen | LETTERS[usize::from(byte)]);
+    if seen & !(PLAIN | HYPHEN) == 0 {
+        let edge = name.starts_with('-') || name.ends_with('-');
+        return if edge { Err(NameError::Edge) } else { Ok(()) };
+    }
+    // Before the first it is as after a dot.
     let (mut before, mut bad_edge) = (b'.', false);
     for byte in name.bytes() {
         match byte {

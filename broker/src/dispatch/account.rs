@@ -15,7 +15,8 @@ use crate::{
 pub(super) struct Account {
     audit: Audit,
     pub(super) ask: Box<Ask>,
-    began: Instant,
+    pub(super) span: Span,
+    pub(super) began: Instant,
     /// Counted from 1.
     pub(super) attempt: u32,
     /// What the latest attempt started or joined.
@@ -24,24 +25,26 @@ pub(super) struct Account {
 }
 
 impl Account {
-    pub(super) fn open(audit: Audit, ask: Box<Ask>) -> Self {
+    pub(super) fn open(audit: Audit, ask: Box<Ask>, span: Span) -> Self {
         let began = Instant::now();
-        Self { audit, ask, began, attempt: 1, operation: None, is_closed: false }
+        Self { audit, ask, span, began, attempt: 1, operation: None, is_closed: false }
     }
 
     /// The attempt has become this operation.
     pub(super) fn meets(&mut self, operation: &Arc<Operation>) {
-        Span::current()
-            .record("id", display(operation.id))
-            .record("class", display(&operation.request.class.id))
-            .record("machine", &*operation.request.machine);
+        if !self.span.is_disabled() {
+            self.span
+                .record("id", display(operation.id))
+                .record("class", display(&operation.request.class.id))
+                .record("machine", &*operation.request.machine.name);
+        }
         self.operation = Some(Arc::clone(operation));
     }
 
     pub(super) fn close(mut self, result: Result<&Answered, &Error>) {
         self.is_closed = true;
         if let Some(session) = self.operation.as_ref().and_then(|operation| operation.session()) {
-            Span::current().record("driver", display(&session.info().instance));
+            self.span.record("driver", display(&session.info().instance));
         }
         let (outcome, code, delivery) = match result {
             Ok(Answered { answer, .. }) if answer.code.is_ok() => {
@@ -70,7 +73,7 @@ impl Account {
         delivery: Option<Delivery>,
         finish: impl FnOnce(Record) -> Record,
     ) {
-        broker_otlp::ended(&Span::current(), code, outcome == Outcome::Ok);
+        broker_otlp::ended(&self.span, code, outcome == Outcome::Ok);
         let audit = mem::take(&mut self.audit);
         audit.write(|| {
             let record = Record::new(Event::Operation, outcome);

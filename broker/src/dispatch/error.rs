@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use crate::{
     auth,
-    catalog::NameError,
     driver::{ClassId, DriverKey, Instance, OperationId, Verb},
     operation::{Conflict, Delivery, Hold, Operation},
 };
@@ -122,10 +121,6 @@ impl Sighting {
 impl Error {
     pub(super) fn invalid(field: &'static str, problem: impl ToString) -> Self {
         Error::Invalid { field, problem: problem.to_string() }
-    }
-
-    pub(super) fn bad_name(field: &'static str, error: NameError) -> Self {
-        Error::invalid(field, error)
     }
 
     /// Its name for programs.

@@ -2,19 +2,19 @@
 
 use std::{fmt, sync::Arc};
 
-use broker_proto::v1;
+use broker_proto::{passing, v1};
 use broker_secret::Sensitive;
+use bytes::Bytes;
 
-use super::Error;
+use super::{ClassName, ClassNames, Error, class_name::MAX_TEXT};
 use crate::{
     auth::Caller,
-    catalog::{Catalog, Class, DEFAULT_NAMESPACE, SecretName, secret_revision, valid_name},
-    driver::{ClassId, DriverKey, Verb},
-    operation::{Request, Trace},
+    catalog::{Catalog, Class, SecretName, secret_revision, valid_name},
+    driver::{ClassId, DriverKey, MachineId, Verb},
+    operation::{Request, Trace, Words},
     registry::Registry,
 };
 
-const MAX_TEXT: usize = 1024;
 const MAX_BLOB: usize = 1024 * 1024;
 
 /// A caller's words, not yet checked. `Debug` leaves the user data out. It is made in a box, since it is
@@ -24,13 +24,9 @@ pub struct Ask {
     pub caller: Option<Caller>,
     pub trace: Option<Arc<Trace>>,
     pub verb: Verb,
-    pub class: v1::ClassRef,
+    pub class: Arc<ClassName>,
     pub machine: Arc<str>,
-    pub provider_id: String,
-    pub last_known_state: String,
-    pub user_data: Option<Sensitive>,
-    pub request_id: String,
-    pub volume_specs: Vec<String>,
+    pub words: Arc<Words>,
     pub wait_for_driver: bool,
 }
 
@@ -42,52 +38,83 @@ pub struct Origin {
 }
 
 impl Ask {
+    /// Of a caller in the same process.
     pub fn machine(verb: Verb, request: v1::MachineRequest) -> Box<Self> {
+        let class = ClassName::from(request.class.unwrap_or_default());
+        let ask = Self::of_class(verb, Arc::new(class));
         Box::new(Self {
-            caller: None,
-            trace: None,
-            verb,
-            class: request.class.unwrap_or_default(),
             machine: request.machine_name.into(),
-            provider_id: request.provider_id,
-            last_known_state: request.last_known_state,
-            user_data: request.user_data.map(Sensitive::from),
-            request_id: request.request_id,
-            volume_specs: Vec::new(),
+            words: Arc::new(Words {
+                provider_id: request.provider_id,
+                last_known_state: request.last_known_state,
+                user_data: request.user_data.map(Sensitive::from),
+                request_id: request.request_id,
+                volume_specs: Vec::new(),
+            }),
             wait_for_driver: request.wait_for_driver,
+            ..ask
         })
     }
 
-    pub fn list(request: v1::ListMachinesRequest) -> Box<Self> {
-        let class = request.class.unwrap_or_default();
-        Box::new(Self {
-            provider_id: request.provider_id,
+    /// As it came.
+    pub fn passed_on(
+        verb: Verb,
+        request: passing::MachineRequest,
+        names: &ClassNames,
+    ) -> Result<Box<Self>, Error> {
+        let machine = std::str::from_utf8(&request.machine_name)
+            .map_err(|_| Error::invalid("machine_name", "is not a text"))?;
+        Ok(Box::new(Self {
+            machine: machine.into(),
+            words: Arc::new(Words {
+                provider_id: request.provider_id,
+                last_known_state: request.last_known_state,
+                user_data: request.user_data.map(Sensitive::from),
+                request_id: request.request_id,
+                volume_specs: Vec::new(),
+            }),
             wait_for_driver: request.wait_for_driver,
-            ..Self::of_class(Verb::List, class)
-        })
+            ..Self::of_class(verb, names.read(&request.class)?)
+        }))
     }
 
-    pub fn volume_ids(request: v1::GetVolumeIDsRequest) -> Box<Self> {
-        let class = request.class.unwrap_or_default();
-        Box::new(Self {
-            volume_specs: request.volume_specs,
-            wait_for_driver: request.wait_for_driver,
-            ..Self::of_class(Verb::GetVolumeIds, class)
-        })
+    pub fn list(
+        request: passing::ListMachinesRequest,
+        names: &ClassNames,
+    ) -> Result<Box<Self>, Error> {
+        let words = Words { provider_id: request.provider_id, ..Words::default() };
+        let wait_for_driver = request.wait_for_driver;
+        Self::of_kind(Verb::List, &request.class, words, wait_for_driver, names)
     }
 
-    fn of_class(verb: Verb, class: v1::ClassRef) -> Self {
+    pub fn volume_ids(
+        request: passing::GetVolumeIDsRequest,
+        names: &ClassNames,
+    ) -> Result<Box<Self>, Error> {
+        let words = Words { volume_specs: request.volume_specs, ..Words::default() };
+        let wait_for_driver = request.wait_for_driver;
+        Self::of_kind(Verb::GetVolumeIds, &request.class, words, wait_for_driver, names)
+    }
+
+    fn of_kind(
+        verb: Verb,
+        class: &Bytes,
+        words: Words,
+        wait_for_driver: bool,
+        names: &ClassNames,
+    ) -> Result<Box<Self>, Error> {
+        let ask = Self::of_class(verb, names.read(class)?);
+        Ok(Box::new(Self { words: Arc::new(words), wait_for_driver, ..ask }))
+    }
+
+    fn of_class(verb: Verb, class: Arc<ClassName>) -> Self {
         Self {
             caller: None,
             trace: None,
             verb,
             class,
             machine: "".into(),
-            provider_id: String::new(),
-            last_known_state: String::new(),
-            user_data: None,
-            request_id: String::new(),
-            volume_specs: Vec::new(),
+            words: Arc::default(),
             wait_for_driver: false,
         }
     }
@@ -104,25 +131,16 @@ impl Ask {
         registry: &Registry,
     ) -> Result<Request, Error> {
         self.check()?;
-        let api_version = match self.class.api_version.as_str() {
+        let api_version = match &*self.class.api_version {
             "" => self.only_api_version(catalog, registry)?,
-            given => given.into(),
+            _ => self.class.api_version.clone(),
         };
-        let namespace = match self.class.namespace.as_str() {
-            "" => DEFAULT_NAMESPACE,
-            given => given,
-        };
-        let id = ClassId {
-            api_version,
-            kind: self.class.kind.as_str().into(),
-            namespace: namespace.into(),
-            name: self.class.name.as_str().into(),
-        };
+        let id = self.class.id(api_version);
         let Some(class) = catalog.class(&id) else {
             return Err(unknown_class(id, catalog, registry));
         };
         self.check_deleted(catalog, &class)?;
-        let given = (!self.class.provider.is_empty()).then(|| Arc::from(&*self.class.provider));
+        let given = self.class.provider.clone();
         if let (Some(given), Some(own)) = (&given, &class.provider)
             && given != own
         {
@@ -132,23 +150,19 @@ impl Ask {
         // A driver for all providers will do where it is the class that names one; who asks for one by
         // name is not given another.
         let general = given.is_none() || class.provider.is_some();
-        let key = DriverKey {
-            api_version: id.api_version,
-            kind: id.kind,
-            provider: given.or_else(|| class.provider.clone()),
-        };
+        let ClassId { api_version, kind, namespace, .. } = id;
+        let machine =
+            MachineId::new(api_version.clone(), kind.clone(), namespace, self.machine.clone());
+        let provider = given.or_else(|| class.provider.clone());
+        let key = DriverKey { api_version, kind, provider };
         let key = if general { registry.key_for(key, &class.id.namespace) } else { key };
         Ok(Request {
             verb: self.verb,
             secret_revision: secret_revision(catalog, &class),
             class,
             key,
-            machine: self.machine.clone(),
-            provider_id: self.provider_id.clone(),
-            last_known_state: self.last_known_state.clone(),
-            user_data: self.user_data.clone(),
-            request_id: self.request_id.clone(),
-            volume_specs: self.volume_specs.clone(),
+            machine,
+            words: Arc::clone(&self.words),
             attempt: 1,
             trace: self.trace.clone(),
             catalog_age: catalog.age(),
@@ -172,26 +186,17 @@ impl Ask {
     }
 
     fn check(&self) -> Result<(), Error> {
-        if self.class.kind.is_empty() {
-            return Err(Error::invalid("class.kind", "must not be empty"));
-        }
-        valid_name(&self.class.name).map_err(|error| Error::bad_name("class.name", error))?;
-        if !self.class.namespace.is_empty() {
-            valid_name(&self.class.namespace)
-                .map_err(|error| Error::bad_name("class.namespace", error))?;
-        }
+        self.class.check()?;
         if !matches!(self.verb, Verb::List | Verb::GetVolumeIds) {
-            valid_name(&self.machine).map_err(|error| Error::bad_name("machine_name", error))?;
+            valid_name(&self.machine).map_err(|error| Error::invalid("machine_name", error))?;
         }
-        let specs: usize = self.volume_specs.iter().map(String::len).sum();
-        let user_data = self.user_data.as_ref().map_or(0, Sensitive::len);
+        let words = &self.words;
+        let specs: usize = words.volume_specs.iter().map(String::len).sum();
+        let user_data = words.user_data.as_ref().map_or(0, Sensitive::len);
         for (field, length, most) in [
-            ("class.kind", self.class.kind.len(), MAX_TEXT),
-            ("class.api_version", self.class.api_version.len(), MAX_TEXT),
-            ("class.provider", self.class.provider.len(), MAX_TEXT),
-            ("provider_id", self.provider_id.len(), MAX_TEXT),
-            ("request_id", self.request_id.len(), MAX_TEXT),
-            ("last_known_state", self.last_known_state.len(), MAX_BLOB),
+            ("provider_id", words.provider_id.len(), MAX_TEXT),
+            ("request_id", words.request_id.len(), MAX_TEXT),
+            ("last_known_state", words.last_known_state.len(), MAX_BLOB),
             ("user_data", user_data, MAX_BLOB),
             ("volume_specs", specs, MAX_BLOB),
         ] {
@@ -209,7 +214,7 @@ impl Ask {
         catalog: &dyn Catalog,
         registry: &Registry,
     ) -> Result<Arc<str>, Error> {
-        let kind = self.class.kind.as_str();
+        let kind = &*self.class.kind;
         let connected = registry.keys();
         let served = connected.iter().filter(|key| &*key.kind == kind);
         let mut versions: Vec<Arc<str>> = served.map(|key| key.api_version.clone()).collect();

@@ -1,17 +1,20 @@
 //! The drivers' door: handshake, seat, session; and their questions for classes and secrets.
 
+mod outgoing;
 mod stream;
 
-use std::{pin::Pin, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use broker_proto::v1::{self, BrokerSide, DriverSide, drivers_server};
-use futures::{FutureExt as _, Stream, StreamExt as _};
-use tokio::sync::{mpsc, oneshot};
-use tokio_stream::wrappers::ReceiverStream;
+use broker_proto::{
+    passing::{DriverSide, drivers_server},
+    v1,
+};
+use tokio::sync::oneshot;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{Request, Response, Status, Streaming};
 use tracing::{Instrument as _, field::Empty};
 
+use self::outgoing::ToDriver;
 use super::{entrance::caller, status};
 use crate::{
     audit::{self, Audit, Event, Record},
@@ -24,9 +27,6 @@ use crate::{
     registry::Registry,
     session::{SessionHandle, Times, Token},
 };
-
-/// Frames on their way to the transport. What waits behind them is still NOT_SENT.
-const OUTBOUND: usize = 16;
 
 /// What every driver is told and held to.
 #[derive(Clone, Debug)]
@@ -71,7 +71,7 @@ pub struct Drivers {
 
 #[tonic::async_trait]
 impl drivers_server::Drivers for Drivers {
-    type RegisterStream = Pin<Box<dyn Stream<Item = Result<BrokerSide, Status>> + Send>>;
+    type RegisterStream = ToDriver;
 
     async fn register(
         &self,
@@ -85,8 +85,8 @@ impl drivers_server::Drivers for Drivers {
             }
             status::of_taken("streams without a registration", &taken)
         })?;
-        let (outbound, frames) = mpsc::channel(OUTBOUND);
         let (farewell, last) = oneshot::channel();
+        let (outbound, stream) = ToDriver::new(last);
         let serve = self.clone().serve(request.into_inner(), outbound, caller, unregistered);
         let span = tracing::info_span!("session", driver = Empty, id = Empty);
         let serve = async move {
@@ -96,8 +96,7 @@ impl drivers_server::Drivers for Drivers {
             }
         };
         self.sessions.spawn(serve.instrument(span));
-        let last = last.into_stream().filter_map(async |status| status.ok().map(Err));
-        Ok(Response::new(Box::pin(ReceiverStream::new(frames).map(|frame| Ok(*frame)).chain(last))))
+        Ok(Response::new(stream))
     }
 
     async fn get_machine_class(

@@ -1,8 +1,11 @@
 //! Streams that stay open for long, and end when their caller may no longer have them.
 
-use std::pin::pin;
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+};
 
-use futures::{Stream, StreamExt as _, stream};
+use futures::{FutureExt as _, Stream, StreamExt as _, future::BoxFuture, stream::BoxStream};
 use tonic::Status;
 
 use super::status;
@@ -18,7 +21,7 @@ pub(super) fn while_allowed<T: Send + 'static>(
     (auth, bounds): (&Auth, &Bounds),
     caller: Caller,
     need: Need,
-) -> Result<stream::BoxStream<'static, Result<T, Status>>, Status> {
+) -> Result<BoxStream<'static, Result<T, Status>>, Status> {
     let place = bounds.streams.take(auth.counts_as(&caller)).map_err(|taken| {
         if bounds.refusals.tell(&caller) {
             tracing::warn!(?caller, why = %taken, "stream refused");
@@ -39,15 +42,38 @@ pub(super) fn while_allowed<T: Send + 'static>(
         tracing::info!(?caller, why = %denied, "stream ended: its caller may no longer have it");
         status::of_denied_caller(&denied)
     };
-    let state = Some((stream.boxed(), Box::pin(revoked)));
-    let stream = stream::unfold(state, |state| async {
-        let (mut stream, mut revoked) = state?;
-        // Looked at first, lest a busy stream never gets to it.
-        tokio::select! {
-            biased;
-            status = pin!(&mut revoked) => Some((Err(status), None)),
-            item = stream.next() => item.map(|item| (item, Some((stream, revoked)))),
+    Ok(Guarded { stream: stream.boxed(), revoked: revoked.boxed(), passed: 0, is_over: false }
+        .boxed())
+}
+
+/// How many items pass before the guard looks again, at the latest.
+const AT_ONCE: u32 = 64;
+
+struct Guarded<T> {
+    stream: BoxStream<'static, Result<T, Status>>,
+    revoked: BoxFuture<'static, Status>,
+    passed: u32,
+    is_over: bool,
+}
+
+impl<T> Stream for Guarded<T> {
+    type Item = Result<T, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.is_over {
+            return Poll::Ready(None);
         }
-    });
-    Ok(stream.boxed())
+        let is_busy = self.passed < AT_ONCE;
+        if is_busy && let item @ Poll::Ready(_) = self.stream.poll_next_unpin(context) {
+            self.passed += 1;
+            return item;
+        }
+        // When it waits, and now and then also when it never does.
+        self.passed = 0;
+        if let Poll::Ready(status) = self.revoked.poll_unpin(context) {
+            self.is_over = true;
+            return Poll::Ready(Some(Err(status)));
+        }
+        if is_busy { Poll::Pending } else { self.stream.poll_next_unpin(context) }
+    }
 }

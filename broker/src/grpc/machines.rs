@@ -1,38 +1,40 @@
 //! The controllers' door.
 
+mod submissions;
+
 use std::{pin::Pin, sync::Arc, time::Duration};
 
-use broker_proto::v1::{
-    self, GetVolumeIDsRequest, GetVolumeIDsResponse, ListMachinesRequest, ListMachinesResponse,
-    MachineRequest, MachineResponse, SubmitRequest, SubmitResponse, machines_server,
-    submit_request::Operation, submit_response::Outcome,
+use broker_proto::{
+    passing::{
+        GetVolumeIDsRequest, ListMachinesRequest, MachineRequest, MachineResponse, SubmitRequest,
+        SubmitResponse, machines_server,
+    },
+    v1::{GetVolumeIDsResponse, ListMachinesResponse},
 };
-use futures::{Stream, StreamExt as _};
+use futures::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
+use self::submissions::Submissions;
 use super::{entrance::caller, guard::while_allowed, status, timeout};
 use crate::{
     auth::{Act, Auth, Denied, Need, Subject},
     bounds::Bounds,
-    catalog::DEFAULT_NAMESPACE,
-    dispatch::{Answered, Ask, Dispatcher, Error, Origin},
+    dispatch::{Answered, Ask, ClassNames, Dispatcher, Error, Origin},
     driver::Verb,
-    operation::{Answer, Payload, Trace, duration},
+    operation::{Answer, Payload, Trace},
 };
-
-/// How many operations of one Submit stream run at once; beyond that the stream is not read.
-const SUBMITTED_AT_ONCE: usize = 10_000;
 
 #[derive(Clone, Debug)]
 pub(super) struct Machines {
     dispatcher: Dispatcher,
     auth: Auth,
     bounds: Bounds,
+    names: ClassNames,
 }
 
 impl Machines {
     pub(super) fn new(dispatcher: Dispatcher, auth: Auth, bounds: Bounds) -> Self {
-        Self { dispatcher, auth, bounds }
+        Self { dispatcher, auth, bounds, names: ClassNames::default() }
     }
 
     async fn machine(
@@ -41,7 +43,7 @@ impl Machines {
         request: Request<MachineRequest>,
     ) -> Result<Response<MachineResponse>, Status> {
         let (origin, timeout) = (origin(&request)?, timeout::of(request.metadata()));
-        let ask = Ask::machine(verb, request.into_inner()).by(origin);
+        let ask = Ask::passed_on(verb, request.into_inner(), &self.names)?.by(origin);
         self.execute(ask, timeout).await.map(machine).map(Response::new)
     }
 
@@ -50,29 +52,33 @@ impl Machines {
         ask: Box<Ask>,
         timeout: Result<Option<Duration>, Error>,
     ) -> Result<Payload, Status> {
-        let timeout = match self.check(&ask).and(timeout) {
-            Ok(timeout) => timeout,
-            Err(error) if self.is_one_too_many(&ask, &error) => return Err(error.into()),
-            Err(error) => return Err(self.dispatcher.refused(ask, error).into()),
-        };
-        let Answered { answer, seen } = self.dispatcher.execute(ask, timeout).await?;
-        if !answer.code.is_ok() {
-            return Err(status::of_answer(&answer, seen.as_ref()));
+        match self.admit(ask, timeout) {
+            Ok((ask, timeout)) => payload(self.dispatcher.execute(ask, timeout).await),
+            Err(error) => Err(error.into()),
         }
-        // Most answers have one reader, who need not copy.
-        let Answer { payload, .. } = Arc::unwrap_or_clone(answer);
-        Ok(payload)
+    }
+
+    /// Whether it may be asked for, and for how long. If not, that is written down.
+    fn admit(
+        &self,
+        ask: Box<Ask>,
+        timeout: Result<Option<Duration>, Error>,
+    ) -> Result<(Box<Ask>, Option<Duration>), Error> {
+        match self.check(&ask).and(timeout) {
+            Ok(timeout) => Ok((ask, timeout)),
+            Err(error) if self.is_one_too_many(&ask, &error) => Err(error),
+            Err(error) => Err(self.dispatcher.refused(ask, error)),
+        }
     }
 
     /// Before anything is looked up, so that nobody learns what exists by asking.
     fn check(&self, ask: &Ask) -> Result<(), Error> {
         let Some(caller) = &ask.caller else { return Err(Error::Denied(Denied::NoCredentials)) };
-        let namespace = match ask.class.namespace.as_str() {
-            "" => DEFAULT_NAMESPACE,
-            given => given,
+        let class = Subject {
+            api_version: &ask.class.api_version,
+            kind: &ask.class.kind,
+            namespace: &ask.class.namespace,
         };
-        let class =
-            Subject { api_version: &ask.class.api_version, kind: &ask.class.kind, namespace };
         self.auth.allows(caller, Act::Operate { verb: ask.verb, class }).map_err(Error::Denied)
     }
 
@@ -80,43 +86,6 @@ impl Machines {
     fn is_one_too_many(&self, ask: &Ask, error: &Error) -> bool {
         let Some(caller) = &ask.caller else { return false };
         matches!(error, Error::Denied(_)) && !self.bounds.refusals.tell(caller)
-    }
-
-    async fn submitted(&self, request: SubmitRequest, origin: Origin) -> SubmitResponse {
-        let outcome = match self.submit_one(request.operation, request.timeout, origin).await {
-            Ok(outcome) => outcome,
-            Err(status) => Outcome::Error(to_message(status)),
-        };
-        SubmitResponse { tag: request.tag, outcome: Some(outcome) }
-    }
-
-    async fn submit_one(
-        &self,
-        operation: Option<Operation>,
-        timeout: Option<prost_types::Duration>,
-        origin: Origin,
-    ) -> Result<Outcome, Status> {
-        let timeout = timeout.map(positive).transpose();
-        let (verb, request) = match operation {
-            Some(Operation::Create(request)) => (Verb::Create, request),
-            Some(Operation::Initialize(request)) => (Verb::Initialize, request),
-            Some(Operation::Delete(request)) => (Verb::Delete, request),
-            Some(Operation::GetStatus(request)) => (Verb::GetStatus, request),
-            Some(Operation::List(request)) => {
-                return self
-                    .execute(Ask::list(request).by(origin), timeout)
-                    .await
-                    .map(list)
-                    .map(Outcome::List);
-            }
-            Some(Operation::GetVolumeIds(request)) => {
-                let payload = self.execute(Ask::volume_ids(request).by(origin), timeout).await;
-                return payload.map(volume_ids).map(Outcome::VolumeIds);
-            }
-            None => return Err(invalid("operation", "one must be set").into()),
-        };
-        let ask = Ask::machine(verb, request).by(origin);
-        self.execute(ask, timeout).await.map(machine).map(Outcome::Machine)
     }
 }
 
@@ -157,7 +126,7 @@ impl machines_server::Machines for Machines {
         request: Request<ListMachinesRequest>,
     ) -> Result<Response<ListMachinesResponse>, Status> {
         let (origin, timeout) = (origin(&request)?, timeout::of(request.metadata()));
-        let ask = Ask::list(request.into_inner()).by(origin);
+        let ask = Ask::list(request.into_inner(), &self.names)?.by(origin);
         self.execute(ask, timeout).await.map(list).map(Response::new)
     }
 
@@ -166,26 +135,17 @@ impl machines_server::Machines for Machines {
         request: Request<GetVolumeIDsRequest>,
     ) -> Result<Response<GetVolumeIDsResponse>, Status> {
         let (origin, timeout) = (origin(&request)?, timeout::of(request.metadata()));
-        let ask = Ask::volume_ids(request.into_inner()).by(origin);
+        let ask = Ask::volume_ids(request.into_inner(), &self.names)?.by(origin);
         self.execute(ask, timeout).await.map(volume_ids).map(Response::new)
     }
 
-    /// The answers are the stream: no task of its own, so a caller that leaves takes everything
-    /// that waits for it along, and one that reads slowly is sent no more than it reads.
     async fn submit(
         &self,
         request: Request<Streaming<SubmitRequest>>,
     ) -> Result<Response<Self::SubmitStream>, Status> {
-        let (door, origin) = (self.clone(), origin(&request)?);
+        let origin = origin(&request)?;
         let caller = origin.caller.clone();
-        let answers = request
-            .into_inner()
-            .map(move |request| {
-                let (door, origin) = (door.clone(), origin.clone());
-                // Boxed at once: it is large, and moved about until it is first polled.
-                Box::pin(async move { Ok(door.submitted(request?, origin).await) })
-            })
-            .buffer_unordered(SUBMITTED_AT_ONCE);
+        let answers = Submissions::new(self.clone(), origin, request.into_inner());
         let guard = (&self.auth, &self.bounds);
         while_allowed(answers, guard, caller, Need::Controller).map(Response::new)
     }
@@ -199,28 +159,17 @@ fn origin<T>(request: &Request<T>) -> Result<Origin, Status> {
     Ok(Origin { caller: caller(request)?, trace })
 }
 
-fn positive(timeout: prost_types::Duration) -> Result<Duration, Error> {
-    let positive = duration(timeout).filter(|timeout| !timeout.is_zero());
-    positive.ok_or_else(|| invalid("timeout", "must be more than zero"))
+fn payload(result: Result<Answered, Error>) -> Result<Payload, Status> {
+    let Answered { answer, seen } = result?;
+    if !answer.code.is_ok() {
+        return Err(status::of_answer(&answer, seen.as_ref()));
+    }
+    // Most answers have one reader, who need not copy.
+    let Answer { payload, .. } = Arc::unwrap_or_clone(answer);
+    Ok(payload)
 }
 
-fn invalid(field: &'static str, problem: &str) -> Error {
-    Error::Invalid { field, problem: problem.to_owned() }
-}
-
-fn to_message(status: Status) -> tonic_types::Status {
-    // The details of a status are an encoded google.rpc.Status.
-    prost::Message::decode(status.details())
-        .ok()
-        .filter(|_| !status.details().is_empty())
-        .unwrap_or(tonic_types::Status {
-            code: status.code().into(),
-            message: status.message().to_owned(),
-            details: Vec::new(),
-        })
-}
-
-fn machine(payload: Payload) -> v1::MachineResponse {
+fn machine(payload: Payload) -> MachineResponse {
     match payload {
         Payload::Machine(machine) => machine,
         Payload::None | Payload::List(_) | Payload::VolumeIds(_) => MachineResponse::default(),

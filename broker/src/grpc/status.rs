@@ -99,9 +99,13 @@ pub(super) fn of_answer(answer: &Answer, seen: Option<&Sighting>) -> Status {
     }
     facts.delivery(Delivery::Answered);
     if let Payload::Machine(machine) = &answer.payload {
-        facts.fact("provider_id", &machine.provider_id);
-        facts.fact("node_name", &machine.node_name);
-        facts.fact("last_known_state", &machine.last_known_state);
+        for (name, text) in [
+            ("provider_id", &machine.provider_id),
+            ("node_name", &machine.node_name),
+            ("last_known_state", &machine.last_known_state),
+        ] {
+            facts.fact(name, &String::from_utf8_lossy(text));
+        }
     }
     facts.status(code, answer.message.clone(), answer.retry_after)
 }

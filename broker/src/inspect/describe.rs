@@ -200,7 +200,7 @@ fn running_operation(operation: &Operation) -> v1::Operation {
         operation_id: operation.id.to_string(),
         verb: request.verb.to_string(),
         class: Some(class(&request.class.id)),
-        machine_name: request.machine.to_string(),
+        machine_name: request.machine.name.to_string(),
         driver_instance: session.map(|s| s.info().instance.to_string()).unwrap_or_default(),
         session_id: session.map(|s| s.info().id.to_string()).unwrap_or_default(),
         delivery: delivery(operation.delivery()).into(),

@@ -57,7 +57,7 @@ fn concerns(rooms: &Rooms, drivers: &[v1::Driver]) -> Vec<Concern> {
         if let Some(why) = describe::stuck(&operation) {
             let request = &operation.request;
             say(
-                format!("{} of {} is stuck: {why}", request.verb, request.machine),
+                format!("{} of {} is stuck: {why}", request.verb, request.machine.name),
                 "see `brokerctl operations`; if its driver hangs, evict it: what may have \
                  happened is then told as unknown",
             );

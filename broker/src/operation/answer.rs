@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use broker_proto::v1;
+use broker_proto::{passing::MachineResponse, v1};
 
 /// The machine codes: gRPC's 0 to 16, and 17 for a machine that exists but is not initialised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +14,7 @@ impl Code {
     pub const UNKNOWN: Code = Code(2);
     pub const NOT_FOUND: Code = Code(5);
     pub const RESOURCE_EXHAUSTED: Code = Code(8);
+    pub const INTERNAL: Code = Code(13);
     pub const UNAVAILABLE: Code = Code(14);
     pub const UNINITIALIZED: Code = Code(17);
 
@@ -77,7 +78,7 @@ pub struct Answer {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Payload {
     None,
-    Machine(v1::MachineResponse),
+    Machine(MachineResponse),
     List(Vec<v1::Machine>),
     VolumeIds(Vec<String>),
 }
@@ -85,6 +86,15 @@ pub enum Payload {
 impl Answer {
     pub fn ok(payload: Payload) -> Self {
         Self { code: Code::OK, message: String::new(), retry_after: None, payload }
+    }
+
+    /// A copy to be kept for long: it does not keep alive what arrived together with it.
+    pub fn detached(&self) -> Self {
+        let payload = match &self.payload {
+            Payload::Machine(machine) => Payload::Machine(machine.detached()),
+            other => other.clone(),
+        };
+        Self { message: self.message.clone(), payload, ..*self }
     }
 
     /// Messages come from drivers; they end up in logs and on screens.

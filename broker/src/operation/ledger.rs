@@ -185,7 +185,7 @@ impl Ledger {
 
     /// Opens, joins or remembers a mutating operation.
     pub fn claim(&self, request: Request, deadline: Instant) -> Result<Claim, Conflict> {
-        match self.0.machines.entry(request.machine_id()) {
+        match self.0.machines.entry(request.machine.clone()) {
             Entry::Vacant(free) => {
                 let operation = self.record(request, deadline, None);
                 free.insert(Work::Running(Arc::clone(&operation)));
@@ -267,7 +267,7 @@ impl Ledger {
         if resumed {
             return None;
         }
-        let served = self.0.served.get(&operation.request.machine_id());
+        let served = self.0.served.get(&operation.request.machine);
         let alone = served.filter(|served| served.instance == *instance);
         Some(alone.map_or(Duration::ZERO, |served| served.since.elapsed()))
     }
@@ -284,7 +284,7 @@ impl Ledger {
             until: Instant::now() + REMEMBERED_FOR,
         };
         let full = self.0.served.len() >= MOST_SERVED;
-        match self.0.served.entry(operation.request.machine_id()) {
+        match self.0.served.entry(operation.request.machine.clone()) {
             Entry::Occupied(mut served) if served.get().instance == *instance => {
                 served.get_mut().until = Instant::now() + REMEMBERED_FOR;
             }
@@ -297,7 +297,7 @@ impl Ledger {
     /// Frees the machine, or leaves on it what a retry has to know.
     fn release(&self, operation: &Operation, outcome: &Outcome) {
         self.note_served(operation);
-        let Entry::Occupied(mut work) = self.0.machines.entry(operation.request.machine_id())
+        let Entry::Occupied(mut work) = self.0.machines.entry(operation.request.machine.clone())
         else {
             return;
         };
@@ -347,11 +347,11 @@ impl Ledger {
         if !operation.request.verb.is_mutation() || !answer.code.is_ok() || full {
             return;
         }
-        if let Entry::Vacant(free) = self.0.machines.entry(operation.request.machine_id()) {
+        if let Entry::Vacant(free) = self.0.machines.entry(operation.request.machine.clone()) {
             self.0.kept.fetch_add(1, Ordering::AcqRel);
             free.insert(Work::Answered {
                 request: operation.request.clone(),
-                answer: Arc::clone(answer),
+                answer: Arc::new(answer.detached()),
                 at: Instant::now(),
             });
         }
@@ -363,10 +363,10 @@ impl Ledger {
         let request = &operation.request;
         let absent: Box<dyn Fn(&str) -> bool> = match (request.verb, &answer.payload) {
             (Verb::GetStatus, _) if answer.code == Code::NOT_FOUND => {
-                Box::new(|machine| machine == &*request.machine)
+                Box::new(|machine| machine == &*request.machine.name)
             }
             (Verb::List, Payload::List(machines))
-                if answer.code.is_ok() && request.provider_id.is_empty() =>
+                if answer.code.is_ok() && request.words.provider_id.is_empty() =>
             {
                 let shown: HashSet<&str> =
                     machines.iter().map(|machine| machine.machine_name.as_str()).collect();
@@ -375,7 +375,9 @@ impl Ledger {
             _ => return,
         };
         let forget = |kept: &Request, at: Instant| {
-            kept.class.id == request.class.id && at <= operation.submitted && absent(&kept.machine)
+            kept.class.id == request.class.id
+                && at <= operation.submitted
+                && absent(&kept.machine.name)
         };
         self.retain(|work| match work {
             Work::Answered { request, at, .. } => !forget(request, *at),

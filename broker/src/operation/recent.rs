@@ -97,7 +97,7 @@ impl Finished {
             id: operation.id,
             verb: operation.request.verb,
             class: operation.request.class.id.clone(),
-            machine: operation.request.machine.clone(),
+            machine: operation.request.machine.name.clone(),
             instance: operation.session().map(|session| session.info().instance.clone()),
             session: operation.session_id(),
             delivery: operation.delivery(),

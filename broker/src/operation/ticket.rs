@@ -1,7 +1,11 @@
 //! A session's hold on an operation.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
+use broker_proto::passing::Params;
 use tokio::time::Instant;
 
 use super::{Answer, Delivery, Operation, Outcome};
@@ -30,6 +34,14 @@ impl session::Ticket for Ticket {
 
     fn deadline(&self) -> Instant {
         self.operation().deadline()
+    }
+
+    fn params(&self, native: bool, time_left: Duration) -> Params {
+        let operation = self.operation();
+        // A change is answered from memory only if nobody else changed the machine since.
+        let session = operation.session().filter(|_| operation.request.verb.is_mutation());
+        let recall = session.and_then(|session| operation.unchanged_for(&session.info().instance));
+        operation.request.params(native, time_left, recall)
     }
 
     fn sent(&self) {

@@ -104,6 +104,7 @@ fn load(session: &SessionHandle) -> (usize, u16) {
 fn rendezvous(instance: &str, machine: &MachineId) -> u64 {
     let mut hasher = SipHasher13::new();
     instance.hash(&mut hasher);
-    machine.hash(&mut hasher);
+    // Its parts, as the hash that it carries is of this process alone.
+    (&machine.api_version, &machine.kind, &machine.namespace, &machine.name).hash(&mut hasher);
     hasher.finish()
 }

@@ -5,7 +5,10 @@
 //! would be executed twice. So every broker waits from its start on, and where drivers say that they
 //! had a session before, from the first of these on: it may have come late because they all do.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 use dashmap::{DashMap, DashSet};
 use tokio::time::Instant;
@@ -22,11 +25,18 @@ pub(super) struct Settling {
     /// The driver processes that this broker met while it was new.
     met: DashSet<Instance>,
     since: DashMap<DriverKey, Instant>,
+    /// Whether anything is in there: mostly not, and it is asked for every change of a machine.
+    has_strangers: AtomicBool,
 }
 
 impl Settling {
     pub(super) fn new() -> Self {
-        Self { born: Instant::now(), met: DashSet::new(), since: DashMap::new() }
+        Self {
+            born: Instant::now(),
+            met: DashSet::new(),
+            since: DashMap::new(),
+            has_strangers: AtomicBool::new(false),
+        }
     }
 
     fn is_new(&self) -> bool {
@@ -47,13 +57,13 @@ impl Settling {
             for key in keys {
                 self.since.entry(key.clone()).or_insert_with(Instant::now);
             }
+            self.has_strangers.store(true, Ordering::Release);
         }
         stranger
     }
 
     pub(super) fn since(&self, key: &DriverKey) -> Instant {
-        // Mostly empty, and asked for every change of a machine.
-        if self.since.is_empty() {
+        if !self.has_strangers.load(Ordering::Acquire) {
             return self.born;
         }
         self.since.get(key).map_or(self.born, |since| *since)

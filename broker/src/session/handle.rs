@@ -1,21 +1,30 @@
 //! What the rest of the broker holds of a session.
 
 use std::{
-    fmt,
+    fmt, mem,
     sync::{
-        Arc, Mutex, OnceLock,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
+    task::{Context, Poll},
     time::{Duration, SystemTime},
 };
 
+use broker_proto::{
+    passing::{BrokerSide, DriverSide, Params, broker_side::Control},
+    v1,
+};
 use broker_secret::Sensitive;
+use futures::task::AtomicWaker;
 use tokio::{
     sync::{Notify, mpsc, oneshot},
     time::{Instant, timeout},
 };
 
-use super::{Call, End, Oddities, Record, Times, machine::Machine};
+use super::{
+    Call, End, Frames, Oddities, Record, Terms, Times, forget,
+    machine::{Machine, Notice},
+};
 use crate::{
     auth::{Identity, Territory},
     catalog::SecretName,
@@ -24,8 +33,8 @@ use crate::{
     operation::{self, Answer},
 };
 
-/// Room for commands that are not operations.
-const SPARE_COMMANDS: usize = 64;
+/// How many control frames may wait for a driver that does not read before it is told no more news.
+const MOST_NEWS: usize = 64;
 
 /// What is known of a driver from its registration on.
 #[derive(Debug)]
@@ -107,20 +116,6 @@ pub enum Refused {
     Gone,
 }
 
-pub(super) enum Command {
-    Submit(Box<Call<Admitted>>),
-    Probe(oneshot::Sender<()>),
-    Drain { reason: String, after: Duration },
-    SecretChanged { namespace: String, name: String },
-    Forget(MachineId),
-}
-
-impl fmt::Debug for Command {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Command")
-    }
-}
-
 /// Cheap to clone: every clone is the same session.
 #[derive(Clone, Debug)]
 pub struct SessionHandle(Arc<Shared>);
@@ -129,25 +124,47 @@ pub struct SessionHandle(Arc<Shared>);
 struct Shared {
     info: Info,
     times: Times,
-    born: Instant,
-    commands: mpsc::Sender<Command>,
     end: mpsc::Sender<End>,
     limit: usize,
     metrics: Metrics,
     /// Operations that were taken on and are not settled.
     admitted: AtomicUsize,
-    sweep: Notify,
-    // The rest is what the task last published.
-    heard: AtomicU64,
-    accept_due: AtomicU64,
+    state: Mutex<State>,
+    /// Whoever writes to the driver.
+    writer: AtomicWaker,
+    /// Some operation's callers changed.
+    unswept: AtomicBool,
+    /// Wakes the task, for what only it does.
+    nudge: Notify,
     round_trip: AtomicU64,
-    in_flight: AtomicUsize,
-    queued: AtomicUsize,
     draining: AtomicBool,
     drain_reason: Mutex<&'static str>,
     record: Mutex<Record>,
-    oddities: Mutex<Oddities>,
     ended: OnceLock<Ended>,
+}
+
+/// Locked for moments only. Whoever holds the lock may settle operations, and so look at the ledger; who
+/// looks at the ledger must not come here.
+#[derive(Debug)]
+enum State {
+    Open(Box<Open>),
+    /// What is left of it.
+    Over {
+        heard: Instant,
+        oddities: Oddities,
+    },
+}
+
+#[derive(Debug)]
+struct Open {
+    machine: Machine<Admitted>,
+    terms: Terms,
+    /// When the task looks at the clock next.
+    alarm: Instant,
+    /// Pings that somebody waits for.
+    probes: Vec<(u64, oneshot::Sender<()>)>,
+    /// Those that were counted.
+    oddities: Oddities,
 }
 
 /// The first word that ends a session wins.
@@ -165,34 +182,38 @@ const NEVER: u64 = u64::MAX;
 impl SessionHandle {
     pub(super) fn new(
         info: Info,
+        terms: Terms,
         times: Times,
         limit: usize,
         metrics: Metrics,
-    ) -> (Self, mpsc::Receiver<Command>, Ends) {
-        let (commands, received) = mpsc::channel(limit.saturating_add(SPARE_COMMANDS));
+    ) -> (Self, Ends) {
         let (end, ends) = mpsc::channel(1);
+        let now = Instant::now();
+        let open = Open {
+            machine: Machine::new(terms, times, now),
+            terms,
+            alarm: now,
+            probes: Vec::new(),
+            oddities: Oddities::default(),
+        };
         let shared = Shared {
             info,
             times,
-            born: Instant::now(),
-            commands,
             end,
             limit,
             metrics,
             admitted: AtomicUsize::new(0),
-            sweep: Notify::new(),
-            heard: AtomicU64::new(0),
-            accept_due: AtomicU64::new(NEVER),
+            state: Mutex::new(State::Open(Box::new(open))),
+            writer: AtomicWaker::new(),
+            unswept: AtomicBool::new(false),
+            nudge: Notify::new(),
             round_trip: AtomicU64::new(NEVER),
-            in_flight: AtomicUsize::new(0),
-            queued: AtomicUsize::new(0),
             draining: AtomicBool::new(false),
             drain_reason: Mutex::new(""),
             record: Mutex::default(),
-            oddities: Mutex::new(Oddities::default()),
             ended: OnceLock::new(),
         };
-        (Self(Arc::new(shared)), received, Ends(ends))
+        (Self(Arc::new(shared)), Ends(ends))
     }
 
     pub fn info(&self) -> &Info {
@@ -203,21 +224,117 @@ impl SessionHandle {
         self.0.info.protocol > 0
     }
 
+    /// What goes to the driver. For whoever writes to it, once.
+    pub fn frames(&self) -> Frames {
+        Frames(self.clone())
+    }
+
     /// Hands an operation over. It is NOT_SENT until its frame goes out.
     /// Where it is refused, the dropped ticket says so to everyone who waits.
     pub fn submit(&self, ticket: operation::Ticket) -> Result<(), Refused> {
         let place = self.admit()?;
-        let operation = ticket.operation();
-        operation.assign(self.clone());
-        let mut params = operation.request.to_params(self.is_native());
-        if self.is_native() && operation.request.verb.is_mutation() {
-            let unchanged = operation.unchanged_for(&self.info().instance);
-            params.recall_within = unchanged.and_then(|unchanged| unchanged.try_into().ok());
+        ticket.operation().assign(self.clone());
+        let verb = ticket.operation().request.verb;
+        let call = Call { verb, ticket: Admitted { ticket, place } };
+        let mut state = self.state();
+        let State::Open(open) = &mut *state else {
+            // Settled without the lock.
+            drop(state);
+            drop(call);
+            return Err(Refused::Gone);
+        };
+        if open.machine.is_draining() {
+            drop(state);
+            drop(call);
+            return Ok(());
         }
-        let call =
-            Call { verb: operation.request.verb, params, ticket: Admitted { ticket, place } };
-        // There is a place for each admitted operation, so only a finished session refuses here.
-        self.0.commands.try_send(Command::Submit(Box::new(call))).map_err(|_| Refused::Gone)
+        open.machine.submit(call);
+        self.put(open, Instant::now());
+        Ok(())
+    }
+
+    /// Something was put into the machine: whoever has to see to it is told.
+    fn put(&self, open: &mut Open, now: Instant) {
+        if open.machine.has_frame(now) {
+            self.0.writer.wake();
+        }
+        if open.machine.wake_at(now) < open.alarm {
+            self.0.nudge.notify_one();
+        }
+    }
+
+    /// For the transport: the next frame, once there is one; `None` at the end.
+    pub(super) fn poll_frame(&self, context: &mut Context<'_>) -> Poll<Option<BrokerSide>> {
+        // Before looking, so that what comes in between is not missed.
+        self.0.writer.register(context.waker());
+        let mut state = self.state();
+        let State::Open(open) = &mut *state else { return Poll::Ready(None) };
+        match open.machine.next_frame(Instant::now()) {
+            Some(frame) => Poll::Ready(Some(frame)),
+            None => Poll::Pending,
+        }
+    }
+
+    /// Does what is due. Returns when to look again.
+    pub(super) fn tick(&self) -> Instant {
+        let now = Instant::now();
+        let mut state = self.state();
+        let State::Open(open) = &mut *state else { return now + Duration::from_secs(3600) };
+        if self.0.unswept.swap(false, Ordering::AcqRel) {
+            open.machine.sweep(now);
+        }
+        open.machine.tick(now);
+        if open.machine.has_frame(now) {
+            self.0.writer.wake();
+        }
+        let oddities = open.machine.oddities();
+        if oddities != open.oddities {
+            self.0.metrics.odd_frames(open.oddities, oddities);
+            open.oddities = oddities;
+        }
+        open.alarm = open.machine.wake_at(now);
+        open.alarm
+    }
+
+    pub(super) fn hear(&self, frame: DriverSide, now: Instant) -> Option<Notice> {
+        self.open(|open| open.machine.hear(frame, now)).flatten()
+    }
+
+    pub(super) fn is_dead(&self) -> bool {
+        self.open(|open| open.machine.is_dead(Instant::now())).unwrap_or(true)
+    }
+
+    /// Returns when the task has something to do.
+    pub(super) async fn nudged(&self) {
+        self.0.nudge.notified().await;
+    }
+
+    /// It is over: whoever waits for an operation is told.
+    pub(super) fn close(&self) {
+        let mut state = self.state();
+        let over = match &mut *state {
+            State::Open(open) => {
+                State::Over { heard: open.machine.heard(), oddities: open.machine.oddities() }
+            }
+            State::Over { .. } => return,
+        };
+        let open = mem::replace(&mut *state, over);
+        drop(state);
+        // Without the lock: those who are told try again at once.
+        drop(open);
+        self.0.writer.wake();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic in the protocol ends its session, which then has to be closed all the same.
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open<T>(&self, with: impl FnOnce(&mut Open) -> T) -> Option<T> {
+        match &mut *self.state() {
+            State::Open(open) => Some(with(open)),
+            State::Over { .. } => None,
+        }
     }
 
     fn admit(&self) -> Result<Place, Refused> {
@@ -229,11 +346,8 @@ impl SessionHandle {
 
     /// Somebody joined or left the callers of some operation: the driver may have to be told.
     pub fn callers_changed(&self) {
-        self.0.sweep.notify_one();
-    }
-
-    pub(super) async fn swept(&self) {
-        self.0.sweep.notified().await;
+        self.0.unswept.store(true, Ordering::Release);
+        self.0.nudge.notify_one();
     }
 
     /// Whether the driver answers a ping within `patience`. A historic one cannot be asked and is taken
@@ -246,7 +360,11 @@ impl SessionHandle {
     pub async fn ping(&self, patience: Duration) -> Option<Duration> {
         let (proven, proof) = oneshot::channel();
         let sent = Instant::now();
-        self.0.commands.try_send(Command::Probe(proven)).ok()?;
+        self.open(|open| {
+            let sequence = open.machine.ping_now(sent);
+            open.probes.push((sequence, proven));
+            self.put(open, sent);
+        })?;
         timeout(patience, proof).await.ok()?.ok()?;
         Some(sent.elapsed())
     }
@@ -260,30 +378,42 @@ impl SessionHandle {
     /// Gives the session no more work; a driver that understands it is told to leave after `after`.
     pub fn drain(&self, reason: &str, after: Duration) {
         self.note_draining("was asked to leave");
-        let command = Command::Drain { reason: reason.to_owned(), after };
-        if self.0.commands.try_send(command).is_err() {
-            tracing::debug!(session = %self.info().id, "too busy to be told to drain");
-        }
+        self.open(|open| {
+            open.machine.drain();
+            if open.terms.drain {
+                let after = prost_types::Duration::try_from(after).ok();
+                let drain = v1::Drain { reason: reason.to_owned(), after };
+                open.machine.tell("drain", Control::Drain(drain));
+                self.put(open, Instant::now());
+            }
+        });
     }
 
     /// Best effort: each operation carries the secret's revision as well.
     pub fn secret_changed(&self, secret: &SecretName) {
-        let command = Command::SecretChanged {
-            namespace: secret.namespace.to_string(),
-            name: secret.name.to_string(),
-        };
-        if self.0.commands.try_send(command).is_err() {
-            tracing::debug!(session = %self.info().id, "too busy to be told of a rotated secret");
-        }
+        let (namespace, name) = (secret.namespace.to_string(), secret.name.to_string());
+        let changed = v1::SecretChanged { namespace, name };
+        self.news("secret_changed", Control::SecretChanged(changed));
     }
 
     /// Another instance changes the machine: what this one remembers of it is not true any more. Best
     /// effort, as each operation says how old a memory may be; it matters when this broker is gone.
     pub fn forget(&self, machine: MachineId) {
-        // The places of operations are not to be taken.
-        let spare = self.is_native() && self.0.commands.capacity() > self.0.limit;
-        if !spare || self.0.commands.try_send(Command::Forget(machine)).is_err() {
-            tracing::debug!(session = %self.info().id, "not told of a machine that moved");
+        self.news("forget", forget(&machine));
+    }
+
+    /// Tells the driver what it is good to know, unless it does not even read what it has to.
+    fn news(&self, name: &'static str, news: Control) {
+        let told = self.open(|open| {
+            let has_room = open.machine.control_frames() < MOST_NEWS;
+            if has_room {
+                open.machine.tell(name, news);
+                self.put(open, Instant::now());
+            }
+            has_room
+        });
+        if told == Some(false) {
+            tracing::debug!(session = %self.info().id, name, "it does not read: not told");
         }
     }
 
@@ -293,10 +423,15 @@ impl SessionHandle {
         if shared.draining.load(Ordering::Acquire) {
             return Health::Draining(*shared.drain_reason.lock().expect("no panic while locked"));
         }
-        if self.is_silent() {
+        let now = Instant::now();
+        let (heard, due) = match &mut *self.state() {
+            State::Open(open) => (open.machine.heard(), open.machine.accept_due()),
+            State::Over { heard, .. } => (*heard, None),
+        };
+        if self.is_native() && now >= heard + shared.times.suspect_after {
             return Health::Suspect("has not been heard of for too long");
         }
-        if self.micros(Instant::now()) >= shared.accept_due.load(Ordering::Acquire) {
+        if due.is_some_and(|due| now >= due) {
             return Health::Suspect("does not accept what it is sent");
         }
         Health::Ready
@@ -307,8 +442,11 @@ impl SessionHandle {
     }
 
     pub fn last_heard(&self) -> Duration {
-        let heard = Duration::from_micros(self.0.heard.load(Ordering::Acquire));
-        self.0.born.elapsed().saturating_sub(heard)
+        let heard = match &*self.state() {
+            State::Open(open) => open.machine.heard(),
+            State::Over { heard, .. } => *heard,
+        };
+        heard.elapsed()
     }
 
     pub fn round_trip(&self) -> Option<Duration> {
@@ -327,15 +465,18 @@ impl SessionHandle {
     }
 
     pub fn in_flight(&self) -> usize {
-        self.0.in_flight.load(Ordering::Acquire)
+        self.open(|open| open.machine.in_flight()).unwrap_or_default()
     }
 
     pub fn queued(&self) -> usize {
-        self.0.queued.load(Ordering::Acquire)
+        self.open(|open| open.machine.queued()).unwrap_or_default()
     }
 
     pub fn oddities(&self) -> Oddities {
-        *self.0.oddities.lock().expect("no panic while locked")
+        match &*self.state() {
+            State::Open(open) => open.machine.oddities(),
+            State::Over { oddities, .. } => *oddities,
+        }
     }
 
     /// What it has done so far.
@@ -362,31 +503,17 @@ impl SessionHandle {
         self.0.draining.store(true, Ordering::Release);
     }
 
-    pub(super) fn note_round_trip(&self, round_trip: Option<Duration>) {
+    pub(super) fn note_pong(&self, sequence: u64, round_trip: Option<Duration>) {
         if let Some(round_trip) = round_trip {
             let micros = u64::try_from(round_trip.as_micros()).unwrap_or(NEVER - 1);
             self.0.round_trip.store(micros, Ordering::Relaxed);
         }
-    }
-
-    /// Lets others read what the task knows.
-    pub(super) fn publish(&self, machine: &mut Machine<Admitted>) {
-        let shared = &self.0;
-        shared.heard.store(self.micros(machine.heard()), Ordering::Release);
-        let due = machine.accept_due().map_or(NEVER, |due| self.micros(due));
-        shared.accept_due.store(due, Ordering::Release);
-        shared.in_flight.store(machine.in_flight(), Ordering::Release);
-        shared.queued.store(machine.queued(), Ordering::Release);
-        let (before, oddities) = (self.oddities(), machine.oddities());
-        if oddities != before {
-            shared.metrics.odd_frames(before, oddities);
-            *shared.oddities.lock().expect("no panic while locked") = oddities;
-        }
-    }
-
-    fn micros(&self, at: Instant) -> u64 {
-        let age = at.saturating_duration_since(self.0.born);
-        u64::try_from(age.as_micros()).unwrap_or(NEVER - 1)
+        self.open(|open| {
+            for (_, proven) in open.probes.extract_if(.., |(wanted, _)| *wanted <= sequence) {
+                // Whoever asked may have stopped waiting.
+                proven.send(()).ok();
+            }
+        });
     }
 }
 
@@ -414,6 +541,10 @@ impl super::Ticket for Admitted {
 
     fn deadline(&self) -> Instant {
         self.ticket.deadline()
+    }
+
+    fn params(&self, native: bool, time_left: Duration) -> Params {
+        self.ticket.params(native, time_left)
     }
 
     fn sent(&self) {

@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use broker_proto::v1::{self, DriverSide, driver_side::Response, reject::Reason};
+use broker_proto::{
+    passing::{DriverSide, driver_side::Response},
+    v1::{self, reject::Reason},
+};
 
 use super::Terms;
 use crate::{
@@ -65,7 +68,7 @@ pub fn read(frame: DriverSide, peer: &str) -> Result<Hello, Rejection> {
     let Some(Response::Registration(registration)) = frame.response else {
         return Err(invalid(format!(
             "the first message must be a registration, not {:?}",
-            bounded(&frame.operation_type)
+            bounded(&String::from_utf8_lossy(&frame.operation_type))
         )));
     };
     if registration.name.len() > MAX_NAME {

@@ -22,7 +22,11 @@ use std::{
     time::Duration,
 };
 
-use broker_proto::v1::{self, BrokerSide, DriverSide, broker_side::Control, driver_side::Response};
+use broker_proto::{
+    passing::{BrokerSide, DriverSide, Params, broker_side::Control, driver_side::Response},
+    v1,
+};
+use bytes::Bytes;
 use tokio::time::Instant;
 
 use self::answers::Reply;
@@ -42,6 +46,8 @@ pub trait Ticket {
     fn is_wanted(&self) -> bool;
     /// When the last of them gives up.
     fn deadline(&self) -> Instant;
+    /// What a driver is told of it.
+    fn params(&self, native: bool, time_left: Duration) -> Params;
     fn sent(&self);
     fn accepted(&self);
     fn answered(self, answer: Answer);
@@ -54,7 +60,6 @@ pub trait Ticket {
 pub struct Call<T> {
     pub ticket: T,
     pub verb: Verb,
-    pub params: v1::OperationParams,
 }
 
 /// What the driver said that concerns more than one operation.
@@ -158,10 +163,10 @@ impl<T: Ticket> Machine<T> {
     }
 
     /// Sends a control frame before any operation. A historic driver would not know it.
-    pub fn tell(&mut self, operation_type: &str, control: Control) {
+    pub fn tell(&mut self, operation_type: &'static str, control: Control) {
         if self.terms.native {
             self.control.push_back(BrokerSide {
-                operation_type: operation_type.to_owned(),
+                operation_type: Bytes::from_static(operation_type.as_bytes()),
                 control: Some(control),
                 ..Default::default()
             });
@@ -199,7 +204,7 @@ impl<T: Ticket> Machine<T> {
                 Some(reply) => self.answered(id, &frame.operation_type, reply),
                 None => self.oddities.unexpected += 1,
             },
-            None if frame.operation_type == "unregister" => return Some(Notice::Left),
+            None if frame.operation_type == b"unregister"[..] => return Some(Notice::Left),
             None => self.empty(id),
         }
         None
@@ -215,7 +220,7 @@ impl<T: Ticket> Machine<T> {
             let mut tell = |what| {
                 control.push_back(BrokerSide {
                     operation_id: *id,
-                    operation_type: slot.verb.as_str().to_owned(),
+                    operation_type: operation_type(slot.verb),
                     control: Some(what),
                     ..Default::default()
                 });
@@ -298,10 +303,10 @@ impl<T: Ticket> Machine<T> {
         }
         let call = self.queue.pop_front()?;
         let id = self.free_id();
-        let mut params = call.params;
         let told = call.ticket.deadline();
+        let left = told.saturating_duration_since(now);
+        let params = call.ticket.params(self.terms.native, left);
         let state = if self.terms.native {
-            params.time_left = time_left(told, now);
             self.unaccepted.push_back((id, now, self.ping));
             call.ticket.sent();
             SlotState::Sent
@@ -323,7 +328,7 @@ impl<T: Ticket> Machine<T> {
         self.slots.insert(id, slot);
         Some(BrokerSide {
             operation_id: id,
-            operation_type: call.verb.as_str().to_owned(),
+            operation_type: operation_type(call.verb),
             params: Some(params),
             control: None,
         })
@@ -346,6 +351,11 @@ impl<T: Ticket> Machine<T> {
 
     pub fn in_flight(&self) -> usize {
         self.slots.len()
+    }
+
+    /// How many control frames wait to be sent.
+    pub fn control_frames(&self) -> usize {
+        self.control.len()
     }
 
     pub fn queued(&self) -> usize {
@@ -395,12 +405,12 @@ impl<T: Ticket> Machine<T> {
         }
     }
 
-    fn answered(&mut self, id: i32, operation_type: &str, reply: Reply) {
+    fn answered(&mut self, id: i32, operation_type: &[u8], reply: Reply) {
         let Some(slot) = self.slots.get_mut(&id) else {
             self.oddities.unknown_id += 1;
             return;
         };
-        if !reply.fits(slot.verb) || operation_type != slot.verb.as_str() {
+        if !reply.fits(slot.verb) || operation_type != slot.verb.as_str().as_bytes() {
             slot.botched = !self.terms.native;
             self.oddities.wrong_verb += 1;
             return;
@@ -445,6 +455,10 @@ impl<T: Ticket> Machine<T> {
             round_trip: self.ping_sent.filter(|_| latest).map(|sent| now - sent),
         }
     }
+}
+
+fn operation_type(verb: Verb) -> Bytes {
+    Bytes::from_static(verb.as_str().as_bytes())
 }
 
 fn time_left(deadline: Instant, now: Instant) -> Option<prost_types::Duration> {

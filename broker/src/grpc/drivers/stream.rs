@@ -9,14 +9,20 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use broker_proto::v1::{
-    self, BrokerSide, DriverSide, broker_side::Control, driver_side::Response, reject::Reason,
+use broker_proto::{
+    passing::{BrokerSide, DriverSide, broker_side::Control, driver_side::Response},
+    v1::{self, reject::Reason},
 };
+use bytes::Bytes;
 use tokio::time::{sleep, timeout};
 use tokio_stream::StreamExt as _;
 use tonic::{Code, Status, Streaming};
 
-use super::{super::status, Drivers};
+use super::{
+    super::status,
+    Drivers,
+    outgoing::{Outbound, Outgoing},
+};
 use crate::{
     audit::{Event, Outcome, Record, bounded},
     auth::{Caller, Denied, Territory},
@@ -24,7 +30,7 @@ use crate::{
     driver::{DriverKey, MachineId, SessionId},
     registry::{Registration, What},
     session::{
-        Broken, End, Info, Outbound, Session, SessionHandle, Token, forget,
+        Broken, End, Info, Session, SessionHandle, Token, forget,
         handshake::{self, Hello, PROTOCOL, Rejection},
     },
 };
@@ -69,11 +75,11 @@ impl Drivers {
     ) -> Result<(), Status> {
         let greeting = BrokerSide {
             operation_id: 1,
-            operation_type: "register".to_owned(),
+            operation_type: Bytes::from_static(b"register"),
             ..Default::default()
         };
         let gone = |_| Status::cancelled("the driver has gone");
-        outbound.send(Box::new(greeting)).await.map_err(gone)?;
+        outbound.send(Outgoing::frame(greeting)).await.map_err(gone)?;
         let closed = async {
             self.closing.cancelled().await;
             sleep(LAST_WORD).await;
@@ -102,7 +108,10 @@ impl Drivers {
         // Its session does not run yet, so nobody else notices one that does not read.
         let told = async {
             for machine in outdated {
-                outbound.send(Box::new(control("forget", forget(&machine)))).await.map_err(gone)?;
+                outbound
+                    .send(Outgoing::frame(control("forget", forget(&machine))))
+                    .await
+                    .map_err(gone)?;
             }
             Ok::<(), Status>(())
         };
@@ -128,7 +137,7 @@ impl Drivers {
                     });
                 }
                 if native {
-                    outbound.send(Box::new(reject(&rejection))).await.map_err(gone)?;
+                    outbound.send(Outgoing::frame(reject(&rejection))).await.map_err(gone)?;
                 }
                 return Err(rejected(&rejection));
             }
@@ -146,8 +155,11 @@ impl Drivers {
             ..Record::new(Event::DriverRegistered, Outcome::Ok).by(&caller).about(info)
         });
         if native {
-            outbound.send(Box::new(self.welcome(info))).await.map_err(gone)?;
+            outbound.send(Outgoing::frame(self.welcome(info))).await.map_err(gone)?;
         }
+        // From here on the transport takes what there is from the session itself.
+        outbound.send(Outgoing::Session(handle.frames())).await.map_err(gone)?;
+        drop(outbound);
         let inbound = inbound.map(|frame| {
             frame.map_err(|status| Broken {
                 code: status.code().into(),
@@ -164,7 +176,7 @@ impl Drivers {
             if now == info.territory { Ok(()) } else { Err(Denied::Moved) }
         });
         let end = {
-            let mut run = pin!(session.run(inbound, outbound, resumed));
+            let mut run = pin!(session.run(inbound, resumed));
             tokio::select! {
                 end = &mut run => end,
                 why = revoked => {
@@ -313,9 +325,9 @@ fn farewell(end: End) -> Result<(), Status> {
     }
 }
 
-fn control(operation_type: &str, control: Control) -> BrokerSide {
+fn control(operation_type: &'static str, control: Control) -> BrokerSide {
     BrokerSide {
-        operation_type: operation_type.to_owned(),
+        operation_type: Bytes::from_static(operation_type.as_bytes()),
         control: Some(control),
         ..Default::default()
     }

@@ -42,12 +42,12 @@ impl Told {
         // machine is of its provider shows when somebody asks for it.
         let key = driver.territory.keys_in(&class.namespace).find(serves)?.clone();
         valid_name(&resumed.machine_name).ok()?;
-        let machine = MachineId {
-            api_version: class.api_version.as_str().into(),
-            kind: class.kind.as_str().into(),
-            namespace: class.namespace.as_str().into(),
-            name: resumed.machine_name.as_str().into(),
-        };
+        let machine = MachineId::new(
+            class.api_version.as_str().into(),
+            class.kind.as_str().into(),
+            class.namespace.as_str().into(),
+            resumed.machine_name.as_str().into(),
+        );
         let end = resumed.result.as_ref().map(|result| Code::from_wire(result.code));
         let age = resumed.age.and_then(duration).unwrap_or_default();
         let now = Instant::now();

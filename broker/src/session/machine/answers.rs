@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use broker_proto::v1::{self, driver_side::Response, operation_result};
+use broker_proto::{
+    passing::{MachineResponse, OperationResult, driver_side::Response, operation_result},
+    v1,
+};
 
 use crate::{
     driver::Verb,
@@ -24,9 +27,11 @@ enum Content {
     None,
     /// A historic create or delete, which answers only that verb.
     Historic(Verb, Payload),
-    Machine(v1::MachineResponse),
+    Machine(MachineResponse),
     Page(v1::ListPage),
     VolumeIds(Vec<String>),
+    /// A machine that nobody could read.
+    Unsound,
 }
 
 impl Reply {
@@ -35,15 +40,15 @@ impl Reply {
         match response {
             Response::Result(result) if native => Some(Reply::native(result)),
             Response::Create(create) if !native => {
-                let machine = v1::MachineResponse {
-                    provider_id: create.provider_id,
-                    node_name: create.node_name,
+                let machine = MachineResponse {
+                    provider_id: create.provider_id.into(),
+                    node_name: create.node_name.into(),
                     ..Default::default()
                 };
                 Some(Reply::historic(Verb::Create, create.error, Payload::Machine(machine)))
             }
             Response::Delete(delete) if !native => {
-                let payload = Payload::Machine(v1::MachineResponse::default());
+                let payload = Payload::Machine(MachineResponse::default());
                 Some(Reply::historic(Verb::Delete, delete.error, payload))
             }
             Response::List(list) if !native => {
@@ -65,14 +70,17 @@ impl Reply {
         Reply { code, message: error, retry_after: None, content }
     }
 
-    fn native(result: v1::OperationResult) -> Reply {
+    fn native(result: OperationResult) -> Reply {
         Reply {
             code: Code::from_wire(result.code),
             message: result.message,
             retry_after: result.retry_after.and_then(duration),
             content: match result.payload {
                 None => Content::None,
-                Some(operation_result::Payload::Machine(machine)) => Content::Machine(machine),
+                Some(operation_result::Payload::Machine(machine)) if machine.is_sound() => {
+                    Content::Machine(machine)
+                }
+                Some(operation_result::Payload::Machine(_)) => Content::Unsound,
                 Some(operation_result::Payload::List(page)) => Content::Page(page),
                 Some(operation_result::Payload::VolumeIds(ids)) => {
                     Content::VolumeIds(ids.volume_ids)
@@ -86,7 +94,9 @@ impl Reply {
         match &self.content {
             Content::None => true,
             Content::Historic(answers, _) => *answers == verb,
-            Content::Machine(_) => !matches!(verb, Verb::List | Verb::GetVolumeIds),
+            Content::Machine(_) | Content::Unsound => {
+                !matches!(verb, Verb::List | Verb::GetVolumeIds)
+            }
             Content::Page(_) => verb == Verb::List,
             Content::VolumeIds(_) => verb == Verb::GetVolumeIds,
         }
@@ -101,6 +111,10 @@ impl Reply {
             Content::Historic(_, payload) => payload,
             Content::Machine(machine) => Payload::Machine(machine),
             Content::VolumeIds(ids) => Payload::VolumeIds(ids),
+            Content::Unsound => {
+                let message = "the driver's answer has a text that is none (not UTF-8)".to_owned();
+                return Some(Answer::failed(Code::INTERNAL, message));
+            }
             Content::Page(page) => {
                 if pages.len() + page.machines.len() > MOST_LISTED {
                     pages.clear();

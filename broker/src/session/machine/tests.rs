@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, collections::HashMap, rc::Rc};
 
-use broker_proto::v1::driver_side;
+use broker_proto::passing::{Native, OperationResult, Parts, driver_side, operation_result};
 use proptest::prelude::*;
 
 use super::*;
@@ -54,6 +54,11 @@ impl Ticket for Probe {
         self.fate.borrow().deadline
     }
 
+    fn params(&self, _: bool, time_left: Duration) -> Params {
+        let native = Some(Native { time_left: Some(time_left), ..Native::default() });
+        Parts { native, ..Parts::default() }.encode()
+    }
+
     fn sent(&self) {
         self.fate.borrow_mut().sent = true;
     }
@@ -101,8 +106,7 @@ impl Stage {
 
     fn submit(&mut self, verb: Verb) -> Rc<RefCell<Fate>> {
         let (ticket, fate) = Probe::new();
-        let params = v1::OperationParams::default();
-        self.machine.submit(Call { ticket, verb, params });
+        self.machine.submit(Call { ticket, verb });
         fate
     }
 
@@ -113,7 +117,7 @@ impl Stage {
     fn hear(&mut self, id: i32, operation_type: &str, response: Response) -> Option<Notice> {
         let frame = DriverSide {
             operation_id: id,
-            operation_type: operation_type.to_owned(),
+            operation_type: Bytes::copy_from_slice(operation_type.as_bytes()),
             response: Some(response),
         };
         self.machine.hear(frame, self.now)
@@ -124,7 +128,7 @@ impl Stage {
     }
 
     fn answer(&mut self, id: i32, verb: Verb, code: Code) {
-        let result = v1::OperationResult { code: code.number(), ..Default::default() };
+        let result = OperationResult { code: code.number(), ..Default::default() };
         self.hear(id, verb.as_str(), Response::Result(result));
     }
 
@@ -169,7 +173,7 @@ fn control_frames_go_first() {
     let mut stage = Stage::new(native(4));
     stage.submit(Verb::Create);
     stage.machine.ping_now(stage.now);
-    let types: Vec<String> = stage.frames().into_iter().map(|f| f.operation_type).collect();
+    let types: Vec<Bytes> = stage.frames().into_iter().map(|f| f.operation_type).collect();
     assert_eq!(types, ["ping", "create"]);
 }
 
@@ -180,8 +184,8 @@ fn nonsense_is_counted_and_disturbs_nothing() {
     let id = stage.frames()[0].operation_id;
     stage.answer(4711, Verb::Create, Code::OK);
     stage.answer(id, Verb::Delete, Code::OK);
-    let list = v1::OperationResult {
-        payload: Some(v1::operation_result::Payload::List(v1::ListPage::default())),
+    let list = OperationResult {
+        payload: Some(operation_result::Payload::List(v1::ListPage::default())),
         ..Default::default()
     };
     stage.hear(id, "create", Response::Result(list));
@@ -253,8 +257,8 @@ fn an_acceptance_behind_a_line_full_of_answers_is_not_overdue_until_a_later_pong
         // The line is full of this; the pings are unanswered like the create.
         stage.pass(seconds(1));
         let page = v1::ListPage { machines: Vec::new(), more: true };
-        let payload = Some(v1::operation_result::Payload::List(page));
-        let result = v1::OperationResult { payload, ..Default::default() };
+        let payload = Some(operation_result::Payload::List(page));
+        let result = OperationResult { payload, ..Default::default() };
         stage.hear(list, "list", Response::Result(result));
         assert_eq!(stage.machine.accept_due(), Some(stage.now + seconds(5)));
     }
@@ -370,8 +374,8 @@ fn a_list_without_an_end_is_given_up() {
     let mut pages = Vec::new();
     let answer = (0..2_000).find_map(|_| {
         let page = v1::ListPage { machines: vec![v1::Machine::default(); 1_000], more: true };
-        let payload = Some(v1::operation_result::Payload::List(page));
-        let result = v1::OperationResult { payload, ..Default::default() };
+        let payload = Some(operation_result::Payload::List(page));
+        let result = OperationResult { payload, ..Default::default() };
         let reply = Reply::read(Response::Result(result), true).expect("an answer");
         reply.into_answer(&mut pages)
     });
@@ -389,8 +393,8 @@ fn pages_of_a_list_are_one_answer() {
     for page in 0..3 {
         let machine = v1::Machine { provider_id: page.to_string(), machine_name: String::new() };
         let page = v1::ListPage { machines: vec![machine], more: page < 2 };
-        let payload = Some(v1::operation_result::Payload::List(page));
-        let result = v1::OperationResult { payload, ..Default::default() };
+        let payload = Some(operation_result::Payload::List(page));
+        let result = OperationResult { payload, ..Default::default() };
         stage.hear(id, "list", Response::Result(result));
     }
     let fate = fate.borrow();

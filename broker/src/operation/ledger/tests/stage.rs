@@ -18,7 +18,7 @@ use crate::{
     driver::{ConnectionId, DriverKey, Instance, MachineId, SessionId, Verb},
     metrics::Metrics,
     operation::{
-        Answer, Claim, Code, Ledger, Operation, Outcome, Payload, Request, Ticket, Waiter,
+        Answer, Claim, Code, Ledger, Operation, Outcome, Payload, Request, Ticket, Waiter, Words,
     },
     session::{Info, Session, SessionHandle, Terms, Ticket as _, Times, Token},
 };
@@ -218,12 +218,8 @@ impl Stage {
             class: Arc::clone(&self.class),
             secret_revision: 0,
             key: key(&self.class),
-            machine: name(machine).into(),
-            provider_id: String::new(),
-            last_known_state: String::new(),
-            user_data: None,
-            request_id: request_id.to_owned(),
-            volume_specs: Vec::new(),
+            machine: self.machine(machine),
+            words: Arc::new(Words { request_id: request_id.to_owned(), ..Words::default() }),
             attempt: 1,
             trace: None,
             catalog_age: None,
@@ -231,7 +227,9 @@ impl Stage {
     }
 
     fn machine(&self, number: usize) -> MachineId {
-        self.request(number, Verb::Create, "").machine_id()
+        let id = &self.class.id;
+        let (api_version, kind) = (id.api_version.clone(), id.kind.clone());
+        MachineId::new(api_version, kind, id.namespace.clone(), name(number).into())
     }
 }
 

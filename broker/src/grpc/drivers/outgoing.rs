@@ -1,0 +1,91 @@
+//! The stream to a driver, from the first word to the last.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use broker_proto::passing::BrokerSide;
+use futures::{FutureExt as _, Stream, StreamExt as _};
+use tokio::sync::{mpsc, oneshot};
+use tonic::Status;
+
+use crate::session::Frames;
+
+/// The way to a driver during the handshake.
+pub(super) type Outbound = mpsc::Sender<Outgoing>;
+
+/// Frames of a handshake on their way to the transport.
+const HANDSHAKE: usize = 4;
+
+/// What is said to a driver.
+pub(super) enum Outgoing {
+    Frame(Box<BrokerSide>),
+    /// The handshake is over: all else comes from the session.
+    Session(Frames),
+}
+
+impl Outgoing {
+    pub(super) fn frame(frame: BrokerSide) -> Self {
+        Self::Frame(Box::new(frame))
+    }
+}
+
+/// The stream itself: the handshake, then the session's frames, then why it ended.
+#[derive(Debug)]
+pub struct ToDriver {
+    stage: Stage,
+    farewell: oneshot::Receiver<Status>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Handshake(mpsc::Receiver<Outgoing>),
+    Session(Frames),
+    Farewell,
+    Over,
+}
+
+impl ToDriver {
+    /// With the end that the handshake writes to. A status that is sent as the farewell is the last word.
+    pub(super) fn new(farewell: oneshot::Receiver<Status>) -> (Outbound, Self) {
+        let (outbound, frames) = mpsc::channel(HANDSHAKE);
+        (outbound, Self { stage: Stage::Handshake(frames), farewell })
+    }
+}
+
+impl Stream for ToDriver {
+    type Item = Result<BrokerSide, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            self.stage = match &mut self.stage {
+                Stage::Handshake(frames) => match ready!(frames.poll_recv(context)) {
+                    Some(Outgoing::Frame(frame)) => return Poll::Ready(Some(Ok(*frame))),
+                    Some(Outgoing::Session(frames)) => Stage::Session(frames),
+                    None => Stage::Farewell,
+                },
+                Stage::Session(frames) => match ready!(frames.poll_next_unpin(context)) {
+                    Some(frame) => return Poll::Ready(Some(Ok(frame))),
+                    None => Stage::Farewell,
+                },
+                Stage::Farewell => {
+                    let last = ready!(self.farewell.poll_unpin(context));
+                    self.stage = Stage::Over;
+                    // Without a farewell the driver itself has left.
+                    return Poll::Ready(last.ok().map(Err));
+                }
+                Stage::Over => return Poll::Ready(None),
+            };
+        }
+    }
+}
+
+impl std::fmt::Debug for Outgoing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Frame(_) => "Frame",
+            Self::Session(_) => "Session",
+        })
+    }
+}
