@@ -242,13 +242,14 @@ impl Dispatcher {
         if self.stopping.load(Ordering::Acquire) {
             return Err(Error::Stopping);
         }
+        let now = if account.attempt == 1 { account.began } else { Instant::now() };
         let request = account.ask.resolve(&*self.catalog, &self.registry)?;
         let request = Request { attempt: account.attempt, ..request };
-        if let Some(until) = self.settles_at(&request) {
+        if let Some(until) = self.settles_at(&request, now) {
             return Ok(Started::TooEarly(until));
         }
         let operation = if request.verb.is_mutation() {
-            match self.ledger.claim(request, deadline).map_err(Error::Conflict)? {
+            match self.ledger.claim(request, (now, deadline)).map_err(Error::Conflict)? {
                 Claim::Start(operation) => operation,
                 Claim::Join(operation) => {
                     account.meets(&operation);
@@ -257,7 +258,7 @@ impl Dispatcher {
                 Claim::Remembered(answer) => return Ok(Started::Remembered(answer)),
             }
         } else {
-            self.ledger.open(request, deadline)
+            self.ledger.open(request, (now, deadline))
         };
         account.meets(&operation);
         let waiter = operation.wait();
@@ -266,11 +267,11 @@ impl Dispatcher {
         let session = self.place(&ticket)?;
         // Looked at once more: the first driver to return says so and takes its seat, and we may have
         // looked before the one and found it after the other.
-        if let Some(until) = self.settles_at(&ticket.operation().request) {
+        if let Some(until) = self.settles_at(&ticket.operation().request, now) {
             return Ok(Started::TooEarly(until));
         }
         self.note_move(&ticket, &session);
-        session.submit(ticket).map_err(|refused| match refused {
+        session.submit(ticket, now).map_err(|refused| match refused {
             Refused::Full => Error::Busy(waiter.operation().into(), session.info().capacity),
             Refused::Gone => Error::Lost(waiter.operation().into()),
         })?;
@@ -278,12 +279,12 @@ impl Dispatcher {
     }
 
     /// When drivers that may be on their way back have had their time, if that is to come.
-    fn settles_at(&self, request: &Request) -> Option<Instant> {
+    fn settles_at(&self, request: &Request, now: Instant) -> Option<Instant> {
         if !request.verb.is_mutation() {
             return None;
         }
         let settled = self.registry.settling_since(&request.key) + self.settle;
-        (Instant::now() < settled).then_some(settled)
+        (now < settled).then_some(settled)
     }
 
     /// Tells who changed the machine before that another does now.

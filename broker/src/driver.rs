@@ -147,6 +147,10 @@ impl SessionId {
     pub fn random() -> Self {
         Self(rand::random())
     }
+
+    pub fn number(self) -> u64 {
+        self.0
+    }
 }
 
 impl fmt::Display for SessionId {
@@ -174,9 +178,14 @@ impl fmt::Display for Instance {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OperationId(pub u64);
 
+impl OperationId {
+    /// What its name begins with.
+    pub const PREFIX: &'static str = "op-";
+}
+
 impl fmt::Display for OperationId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "op-{:016x}", self.0)
+        write!(f, "{}{:016x}", Self::PREFIX, self.0)
     }
 }
 

@@ -12,7 +12,7 @@ mod scrape;
 
 use std::{
     sync::{Arc, Mutex, PoisonError, atomic::Ordering},
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use broker_proto::v1::reject::Reason;
@@ -120,12 +120,12 @@ impl Default for Totals {
 
 impl Metrics {
     /// An operation that a session had is over. Called once for each.
-    pub fn operation_ended(&self, operation: &Operation, outcome: &Outcome) {
+    pub fn operation_ended(&self, operation: &Operation, outcome: &Outcome, took: Duration) {
         let request = &operation.request;
         let ended = kinds::Ended::of(outcome, operation.delivery());
         self.0.kinds.with(&request.key.kind, |kind| kind.count(request.verb, ended));
         if let Outcome::Answered(_) = outcome {
-            self.0.latencies.observe(operation);
+            self.0.latencies.observe(operation, took);
         }
     }
 

@@ -105,14 +105,14 @@ impl Operation {
         ledger: Ledger,
         id: OperationId,
         request: Request,
-        deadline: Instant,
+        (now, deadline): (Instant, Instant),
         hold: Option<Hold>,
     ) -> Arc<Self> {
         Arc::new(Self {
             id,
             request,
             hold,
-            submitted: Instant::now(),
+            submitted: now,
             submitted_at: SystemTime::now(),
             ledger,
             deadline: Mutex::new(deadline),
@@ -154,13 +154,13 @@ impl Operation {
         }
     }
 
-    fn advance(&self, delivery: Delivery) {
+    fn advance(&self, delivery: Delivery, now: Instant) {
         self.delivery.fetch_max(delivery as u8, Ordering::AcqRel);
         if delivery >= Delivery::Sent {
-            self.sent_after.get_or_init(|| self.submitted.elapsed());
+            self.sent_after.get_or_init(|| now - self.submitted);
         }
         if delivery >= Delivery::Accepted {
-            self.accepted_after.get_or_init(|| self.submitted.elapsed());
+            self.accepted_after.get_or_init(|| now - self.submitted);
         }
     }
 
@@ -217,12 +217,12 @@ impl Operation {
         Waiter { operation: Arc::clone(self), number }
     }
 
-    fn settle(&self, outcome: Outcome) {
+    fn settle(&self, outcome: Outcome, now: Instant) {
         if let Outcome::Answered(_) = outcome {
-            self.advance(Delivery::Answered);
+            self.advance(Delivery::Answered, now);
         }
         // The ledger goes first: a caller that retries at once must not meet the ended operation.
-        self.ledger.close(self, &outcome);
+        self.ledger.close(self, &outcome, now);
         self.end.come(outcome.clone());
         if !self.is_wanted() {
             self.ledger.unheard(self, &outcome);

@@ -1,7 +1,10 @@
 //! One line of JSON, written field by field. By hand, since there is one for every operation: it costs
 //! a fraction of what a serializer does that asks each value what it is.
 
-use std::{fmt::Display, io::Write as _, time::Duration};
+use std::{
+    io::Write as _,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use super::bounded;
 
@@ -57,11 +60,38 @@ impl<'a> Line<'a> {
         self.bytes.push(b'"');
     }
 
-    /// What prints without anything that needs escaping.
-    pub(super) fn plain(&mut self, name: &'static str, value: impl Display) {
+    /// As RFC 3339 has it, with milliseconds.
+    pub(super) fn time(&mut self, name: &'static str, time: SystemTime, clock: &mut Clock) {
         self.name(name);
-        // Memory does not refuse to be written to.
-        write!(self.bytes, "\"{value}\"").ok();
+        let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let second = clock.at(since.as_secs());
+        self.bytes.push(b'"');
+        self.bytes.extend_from_slice(second);
+        self.bytes.push(b'.');
+        self.digits(since.subsec_millis());
+        self.bytes.extend_from_slice(b"Z\"");
+    }
+
+    /// As 16 digits.
+    pub(super) fn hex(&mut self, name: &'static str, prefix: &str, number: u64) {
+        self.name(name);
+        let mut digits = [0; 16];
+        hex::encode_to_slice(number.to_be_bytes(), &mut digits).expect("two for each byte");
+        self.bytes.push(b'"');
+        self.bytes.extend_from_slice(prefix.as_bytes());
+        self.bytes.extend_from_slice(&digits);
+        self.bytes.push(b'"');
+    }
+
+    /// JSON that was made before.
+    pub(super) fn made(&mut self, name: &'static str, json: &str) {
+        self.name(name);
+        self.bytes.extend_from_slice(json.as_bytes());
+    }
+
+    fn digits(&mut self, thousandths: u32) {
+        let digits = [thousandths / 100, thousandths / 10 % 10, thousandths % 10];
+        self.bytes.extend_from_slice(&digits.map(|digit| b'0' + digit as u8));
     }
 
     pub(super) fn number(&mut self, name: &'static str, number: impl itoa::Integer) {
@@ -73,9 +103,8 @@ impl<'a> Line<'a> {
     pub(super) fn millis(&mut self, name: &'static str, time: Duration) {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         self.number(name, micros / 1000);
-        let rest = (micros % 1000) as u16;
         self.bytes.push(b'.');
-        self.bytes.extend([rest / 100, rest / 10 % 10, rest % 10].map(|digit| b'0' + digit as u8));
+        self.digits((micros % 1000) as u32);
     }
 
     /// What is so. What is not is left out.
@@ -83,12 +112,27 @@ impl<'a> Line<'a> {
         self.name(name);
         self.bytes.extend_from_slice(b"true");
     }
+}
 
-    pub(super) fn object(&mut self, name: &'static str, fields: impl FnOnce(&mut Line<'_>)) {
-        self.name(name);
-        let mut object = Line::begin(self.bytes);
-        fields(&mut object);
-        object.end();
+/// The second that was last written, as text: many lines are of the same.
+#[derive(Debug, Default)]
+pub(super) struct Clock {
+    second: u64,
+    text: Vec<u8>,
+}
+
+impl Clock {
+    fn at(&mut self, second: u64) -> &[u8] {
+        if self.text.is_empty() || self.second != second {
+            self.text.clear();
+            let time = UNIX_EPOCH + Duration::from_secs(second);
+            // Memory does not refuse to be written to.
+            write!(self.text, "{}", humantime::format_rfc3339_seconds(time)).ok();
+            // Milliseconds come before the zone.
+            self.text.pop();
+            self.second = second;
+        }
+        &self.text
     }
 }
 
@@ -117,15 +161,17 @@ mod tests {
             let mut bytes = Vec::new();
             let mut line = Line::begin(&mut bytes);
             line.text("text", &text);
-            line.object("in", |line| line.texts("texts", &[other.clone(), text.clone()]));
+            line.texts("texts", &[other.clone(), text.clone()]);
+            line.made("made", "[1]");
+            line.hex("hex", "op-", 0xab);
             line.number("number", 7);
             line.millis("millis", Duration::from_micros(12_045));
             line.word("word", "ok");
             line.end();
             let read: Value = serde_json::from_slice(&bytes).unwrap();
             let (text, other) = (bounded(&text), bounded(&other));
-            let said = json!({"text": text, "in": {"texts": [other, text]}, "number": 7,
-                "millis": 12.045, "word": "ok"});
+            let said = json!({"text": text, "texts": [other, text], "made": [1], "number": 7,
+                "hex": "op-00000000000000ab", "millis": 12.045, "word": "ok"});
             prop_assert_eq!(read, said);
         }
     }

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::line::Line;
+use super::line::{Clock, Line};
 use crate::{
     auth::{Caller, Identity},
     driver::{ClassId, OperationId, SessionId, Verb},
@@ -97,13 +97,22 @@ impl Outcome {
     }
 }
 
-/// A class as it was asked for, or as it was found.
+/// A class as it was asked for, or as it was found: an object of JSON, as it is written.
 #[derive(Clone, Debug)]
-pub struct Class {
-    pub api_version: Arc<str>,
-    pub kind: Arc<str>,
-    pub namespace: Arc<str>,
-    pub name: Arc<str>,
+pub struct Class(Arc<str>);
+
+impl Class {
+    /// Anybody's words.
+    pub fn new(api_version: &str, kind: &str, namespace: &str, name: &str) -> Self {
+        let mut bytes = Vec::with_capacity(128);
+        let mut line = Line::begin(&mut bytes);
+        line.text("apiVersion", api_version);
+        line.text("kind", kind);
+        line.text("namespace", namespace);
+        line.text("name", name);
+        line.end();
+        Self(String::from_utf8(bytes).expect("made of texts").into())
+    }
 }
 
 /// One line. What does not apply is not written.
@@ -182,7 +191,7 @@ impl Record {
     pub fn on(self, operation: &Operation) -> Self {
         let record = Self {
             verb: Some(operation.request.verb),
-            class: Some(Class::from(&operation.request.class.id)),
+            class: Some(operation.request.class.in_audit.clone()),
             machine: Some(operation.request.machine.name.clone()).filter(|name| !name.is_empty()),
             operation: Some(operation.id),
             delivery: Some(operation.delivery()),
@@ -201,9 +210,9 @@ impl Record {
     }
 
     /// Appends the line to `lines`.
-    pub(super) fn write_to(&self, lines: &mut Vec<u8>) {
+    pub(super) fn write_to(&self, lines: &mut Vec<u8>, clock: &mut Clock) {
         let mut line = Line::begin(lines);
-        line.plain("time", humantime::format_rfc3339_millis(self.time));
+        line.time("time", self.time, clock);
         line.word("event", self.event.as_str());
         let text = |line: &mut Line<'_>, name, text: Option<&str>| {
             if let Some(text) = text {
@@ -214,12 +223,7 @@ impl Record {
         text(&mut line, "caller", self.caller.as_deref());
         text(&mut line, "verb", self.verb.map(Verb::as_str));
         if let Some(class) = &self.class {
-            line.object("class", |line| {
-                line.text("apiVersion", &class.api_version);
-                line.text("kind", &class.kind);
-                line.text("namespace", &class.namespace);
-                line.text("name", &class.name);
-            });
+            line.made("class", &class.0);
         }
         text(&mut line, "machine", self.machine.as_deref());
         text(&mut line, "secret", self.secret.as_deref());
@@ -228,10 +232,10 @@ impl Record {
         }
         text(&mut line, "driver", self.driver.as_deref());
         if let Some(session) = self.session {
-            line.plain("session", session);
+            line.hex("session", "", session.number());
         }
         if let Some(operation) = self.operation {
-            line.plain("operation", operation);
+            line.hex("operation", OperationId::PREFIX, operation.0);
         }
         line.word("outcome", self.outcome.as_str());
         let word = |line: &mut Line<'_>, name, word: Option<&str>| {
@@ -264,12 +268,7 @@ impl Record {
 
 impl From<&ClassId> for Class {
     fn from(id: &ClassId) -> Self {
-        Self {
-            api_version: id.api_version.clone(),
-            kind: id.kind.clone(),
-            namespace: id.namespace.clone(),
-            name: id.name.clone(),
-        }
+        Self::new(&id.api_version, &id.kind, &id.namespace, &id.name)
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Event, Outcome, Record, Sink};
+use super::{Event, Outcome, Record, Sink, line::Clock};
 
 /// How much is written at once, roughly.
 const BATCH: usize = 64 * 1024;
@@ -66,11 +66,12 @@ pub(super) struct Writer<S> {
     /// How many of them the log knows of, and since when.
     said: (u64, Option<Instant>),
     error: Option<io::Error>,
+    clock: Clock,
 }
 
 impl<S: Sink> Writer<S> {
     pub(super) fn new(sink: S, counts: Arc<Counts>) -> Self {
-        Self { sink, counts, owned_up: 0, said: (0, None), error: None }
+        Self { sink, counts, owned_up: 0, said: (0, None), error: None, clock: Clock::default() }
     }
 
     /// Writes until it is told to close and nothing is left.
@@ -94,7 +95,7 @@ impl<S: Sink> Writer<S> {
             while lines.len() < BATCH
                 && let Some(record) = batch.next()
             {
-                record.write_to(&mut lines);
+                record.write_to(&mut lines, &mut self.clock);
                 count += 1;
             }
             self.write(&lines, count);
@@ -110,7 +111,7 @@ impl<S: Sink> Writer<S> {
             let mut all = Vec::with_capacity(lines.len() + 128);
             let missing = Some(lost - self.owned_up);
             let line = Record { lines: missing, ..Record::new(Event::LinesLost, Outcome::Failed) };
-            line.write_to(&mut all);
+            line.write_to(&mut all, &mut self.clock);
             all.extend_from_slice(lines);
             self.sink.write(&all)
         } else if lines.is_empty() {

@@ -8,7 +8,7 @@ use prost::Message as _;
 use serde_json::Value;
 
 use super::{SecretName, class_name, metadata, revision, valid_name};
-use crate::driver::ClassId;
+use crate::{audit, driver::ClassId};
 
 /// A machine class. Its content is the driver's business; the broker reads who it is, whose it is
 /// and which secrets belong to it.
@@ -18,6 +18,8 @@ pub struct Class {
     pub path: String,
     /// The id as a `ClassRef`, encoded: it is in every operation.
     pub reference: Bytes,
+    /// The id in lines of the audit log.
+    pub in_audit: audit::Class,
     /// Which of several drivers of a shared kind it is meant for.
     pub provider: Option<Arc<str>>,
     /// Changes whenever the content does; the same on every replica and after every restart.
@@ -59,6 +61,7 @@ impl Class {
         Ok(Self {
             path: class_name::path(&id, &plural),
             reference: encoded(&id),
+            in_audit: audit::Class::from(&id),
             plural,
             id,
             provider,
@@ -81,6 +84,7 @@ impl Class {
             id: self.id.clone(),
             path: self.path.clone(),
             reference: self.reference.clone(),
+            in_audit: self.in_audit.clone(),
             provider: self.provider.clone(),
             revision: self.revision,
             json: self.json.clone(),

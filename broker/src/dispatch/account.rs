@@ -101,12 +101,7 @@ impl Account {
         let machine = &self.ask.machine;
         Record {
             verb: Some(self.ask.verb),
-            class: Some(Class {
-                api_version: bounded(&class.api_version).into(),
-                kind: bounded(&class.kind).into(),
-                namespace: bounded(&class.namespace).into(),
-                name: bounded(&class.name).into(),
-            }),
+            class: Some(Class::new(&class.api_version, &class.kind, &class.namespace, &class.name)),
             machine: (!machine.is_empty()).then(|| bounded(machine).into()),
             ..record
         }

@@ -21,7 +21,7 @@ const MAX_BLOB: usize = 1024 * 1024;
 /// large and each step on its way would move it.
 pub struct Ask {
     /// Whose words; `None` for a caller in the same process.
-    pub caller: Option<Caller>,
+    pub caller: Option<Arc<Caller>>,
     pub trace: Option<Arc<Trace>>,
     pub verb: Verb,
     pub class: Arc<ClassName>,
@@ -33,7 +33,7 @@ pub struct Ask {
 /// Where an ask comes from.
 #[derive(Clone, Debug)]
 pub struct Origin {
-    pub caller: Caller,
+    pub caller: Arc<Caller>,
     pub trace: Option<Arc<Trace>>,
 }
 

@@ -32,9 +32,8 @@ struct ByVerb {
 }
 
 impl Latencies {
-    pub(super) fn observe(&self, operation: &Operation) {
+    pub(super) fn observe(&self, operation: &Operation, took: Duration) {
         let verb = operation.request.verb;
-        let took = operation.submitted.elapsed();
         let sent = operation.sent_after().unwrap_or(took);
         let accepted = operation.accepted_after().unwrap_or(took);
         self.queue.observe(verb, sent);

@@ -179,15 +179,19 @@ impl Ledger {
     }
 
     /// Opens an operation that changes nothing: any number of them may run on a machine.
-    pub fn open(&self, request: Request, deadline: Instant) -> Arc<Operation> {
-        self.record(request, deadline, None)
+    pub fn open(&self, request: Request, (now, deadline): (Instant, Instant)) -> Arc<Operation> {
+        self.record(request, (now, deadline), None)
     }
 
     /// Opens, joins or remembers a mutating operation.
-    pub fn claim(&self, request: Request, deadline: Instant) -> Result<Claim, Conflict> {
+    pub fn claim(
+        &self,
+        request: Request,
+        (now, deadline): (Instant, Instant),
+    ) -> Result<Claim, Conflict> {
         match self.0.machines.entry(request.machine.clone()) {
             Entry::Vacant(free) => {
-                let operation = self.record(request, deadline, None);
+                let operation = self.record(request, (now, deadline), None);
                 free.insert(Work::Running(Arc::clone(&operation)));
                 Ok(Claim::Start(operation))
             }
@@ -205,7 +209,7 @@ impl Ledger {
                         });
                     }
                     Work::Answered { request: answered, answer, at }
-                        if request.repeats(answered) && Instant::now() < *at + KEEP_ANSWERS =>
+                        if request.repeats(answered) && now < *at + KEEP_ANSWERS =>
                     {
                         return Ok(Claim::Remembered(Arc::clone(answer)));
                     }
@@ -215,25 +219,30 @@ impl Ledger {
                     }
                     Work::MayRun(hold) => Some(hold.clone()),
                 };
-                let operation = self.record(request, deadline, hold);
+                let operation = self.record(request, (now, deadline), hold);
                 work.insert(Work::Running(Arc::clone(&operation)));
                 Ok(Claim::Start(operation))
             }
         }
     }
 
-    fn record(&self, request: Request, deadline: Instant, hold: Option<Hold>) -> Arc<Operation> {
+    fn record(
+        &self,
+        request: Request,
+        times: (Instant, Instant),
+        hold: Option<Hold>,
+    ) -> Arc<Operation> {
         let id = OperationId(self.0.next_id.fetch_add(1, Ordering::Relaxed));
-        let operation = Operation::new(self.clone(), id, request, deadline, hold);
+        let operation = Operation::new(self.clone(), id, request, times, hold);
         self.0.running_count.fetch_add(1, Ordering::AcqRel);
         self.0.running.insert(id, Arc::clone(&operation));
         operation
     }
 
     /// Takes an ended operation off the books. Called once per operation, by its settling.
-    pub(super) fn close(&self, operation: &Operation, outcome: &Outcome) {
+    pub(super) fn close(&self, operation: &Operation, outcome: &Outcome, now: Instant) {
         if operation.request.verb.is_mutation() {
-            self.release(operation, outcome);
+            self.release(operation, outcome, now);
         } else if self.0.kept.load(Ordering::Acquire) > 0
             && let Outcome::Answered(answer) = outcome
         {
@@ -242,8 +251,9 @@ impl Ledger {
         self.0.running.remove(&operation.id);
         // A caller that waits for a driver to come tries again and again; that is nothing to look at.
         if operation.session().is_some() {
-            self.0.metrics.operation_ended(operation, outcome);
-            self.0.recent.push(Finished::of(operation, outcome));
+            let finished = Finished::of(operation, outcome, now);
+            self.0.metrics.operation_ended(operation, outcome, finished.took);
+            self.0.recent.push(finished, now);
         }
         if self.0.running_count.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.idle.notify_waiters();
@@ -272,7 +282,7 @@ impl Ledger {
         Some(alone.map_or(Duration::ZERO, |served| served.since.elapsed()))
     }
 
-    fn note_served(&self, operation: &Operation) {
+    fn note_served(&self, operation: &Operation, now: Instant) {
         let Some(session) = operation.session() else { return };
         if operation.delivery() == Delivery::NotSent {
             return;
@@ -281,12 +291,12 @@ impl Ledger {
         let first = || Served {
             instance: instance.clone(),
             since: operation.submitted,
-            until: Instant::now() + REMEMBERED_FOR,
+            until: now + REMEMBERED_FOR,
         };
         let full = self.0.served.len() >= MOST_SERVED;
         match self.0.served.entry(operation.request.machine.clone()) {
             Entry::Occupied(mut served) if served.get().instance == *instance => {
-                served.get_mut().until = Instant::now() + REMEMBERED_FOR;
+                served.get_mut().until = now + REMEMBERED_FOR;
             }
             Entry::Occupied(mut served) => drop(served.insert(first())),
             Entry::Vacant(_) if full => {}
@@ -295,8 +305,8 @@ impl Ledger {
     }
 
     /// Frees the machine, or leaves on it what a retry has to know.
-    fn release(&self, operation: &Operation, outcome: &Outcome) {
-        self.note_served(operation);
+    fn release(&self, operation: &Operation, outcome: &Outcome, now: Instant) {
+        self.note_served(operation, now);
         let Entry::Occupied(mut work) = self.0.machines.entry(operation.request.machine.clone())
         else {
             return;
@@ -326,11 +336,11 @@ impl Ledger {
                     identity: info.identity.clone(),
                     resumes: info.resumes,
                     session: info.id,
-                    since: Instant::now(),
+                    since: now,
                     // A historic driver knows of no deadline.
                     until: match session.is_native() {
                         true => operation.deadline() + DRIVER_GRACE,
-                        false => Instant::now() + RESUMED_FOR,
+                        false => now + RESUMED_FOR,
                     },
                 })
             }),

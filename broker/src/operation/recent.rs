@@ -37,10 +37,10 @@ impl Default for Recent {
 }
 
 impl Recent {
-    pub(super) fn push(&self, finished: Finished) {
+    pub(super) fn push(&self, finished: Finished, now: Instant) {
         let (kind, ok) = (&finished.class.kind, finished.outcome == Code::OK.name());
         let mut pace = self.pace.lock().expect("no panic while locked");
-        pace.count(self.started.elapsed(), finished.verb, kind, finished.took, ok);
+        pace.count(now - self.started, finished.verb, kind, finished.took, ok);
         drop(pace);
         let mut recent = self.newest.lock().expect("no panic while locked");
         if recent.len() == RECENT {
@@ -81,7 +81,7 @@ pub struct Finished {
 }
 
 impl Finished {
-    pub(super) fn of(operation: &Operation, outcome: &Outcome) -> Self {
+    pub(super) fn of(operation: &Operation, outcome: &Outcome, now: Instant) -> Self {
         let (outcome, message) = match outcome {
             Outcome::Answered(answer) => {
                 let message = shortened(answer.message.clone(), MAX_MESSAGE);
@@ -105,7 +105,7 @@ impl Finished {
             sent_after: operation.sent_after(),
             accepted_after: operation.accepted_after(),
             submitted_at: operation.submitted_at,
-            took: operation.submitted.elapsed(),
+            took: now - operation.submitted,
             outcome,
             message,
         }

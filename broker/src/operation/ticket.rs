@@ -44,25 +44,25 @@ impl session::Ticket for Ticket {
         operation.request.params(native, time_left, recall)
     }
 
-    fn sent(&self) {
-        self.operation().advance(Delivery::Sent);
+    fn sent(&self, now: Instant) {
+        self.operation().advance(Delivery::Sent, now);
     }
 
-    fn accepted(&self) {
+    fn accepted(&self, now: Instant) {
         self.operation().begun.store(true, Ordering::Release);
-        self.operation().advance(Delivery::Accepted);
+        self.operation().advance(Delivery::Accepted, now);
     }
 
-    fn answered(mut self, answer: Answer) {
+    fn answered(mut self, answer: Answer, now: Instant) {
         if let Some(operation) = self.0.take() {
-            operation.settle(Outcome::Answered(Arc::new(answer)));
+            operation.settle(Outcome::Answered(Arc::new(answer)), now);
         }
     }
 
     fn refused(mut self) {
         if let Some(operation) = self.0.take() {
             operation.delivery.store(Delivery::NotSent as u8, Ordering::Release);
-            operation.settle(Outcome::Lost);
+            operation.settle(Outcome::Lost, Instant::now());
         }
     }
 }
@@ -70,7 +70,7 @@ impl session::Ticket for Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         if let Some(operation) = self.0.take() {
-            operation.settle(Outcome::Lost);
+            operation.settle(Outcome::Lost, Instant::now());
         }
     }
 }

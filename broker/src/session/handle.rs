@@ -231,7 +231,7 @@ impl SessionHandle {
 
     /// Hands an operation over. It is NOT_SENT until its frame goes out.
     /// Where it is refused, the dropped ticket says so to everyone who waits.
-    pub fn submit(&self, ticket: operation::Ticket) -> Result<(), Refused> {
+    pub fn submit(&self, ticket: operation::Ticket, now: Instant) -> Result<(), Refused> {
         let place = self.admit()?;
         ticket.operation().assign(self.clone());
         let verb = ticket.operation().request.verb;
@@ -249,7 +249,7 @@ impl SessionHandle {
             return Ok(());
         }
         open.machine.submit(call);
-        self.put(open, Instant::now());
+        self.put(open, now);
         Ok(())
     }
 
@@ -419,11 +419,14 @@ impl SessionHandle {
 
     /// Computed from when it was last heard, not from when somebody last looked.
     pub fn health(&self) -> Health {
+        self.health_at(Instant::now())
+    }
+
+    pub fn health_at(&self, now: Instant) -> Health {
         let shared = &self.0;
         if shared.draining.load(Ordering::Acquire) {
             return Health::Draining(*shared.drain_reason.lock().expect("no panic while locked"));
         }
-        let now = Instant::now();
         let (heard, due) = match &mut *self.state() {
             State::Open(open) => (open.machine.heard(), open.machine.accept_due()),
             State::Over { heard, .. } => (*heard, None),
@@ -547,20 +550,20 @@ impl super::Ticket for Admitted {
         self.ticket.params(native, time_left)
     }
 
-    fn sent(&self) {
-        self.ticket.sent();
+    fn sent(&self, now: Instant) {
+        self.ticket.sent(now);
     }
 
-    fn accepted(&self) {
-        self.ticket.accepted();
+    fn accepted(&self, now: Instant) {
+        self.ticket.accepted(now);
     }
 
-    fn answered(self, answer: Answer) {
+    fn answered(self, answer: Answer, now: Instant) {
         let record = &self.place.0.0.record;
-        record.lock().expect("no panic while locked").note(&answer, SystemTime::now());
+        record.lock().expect("no panic while locked").note(&answer);
         // The place first: a caller that hears the answer may submit the next operation at once.
         drop(self.place);
-        self.ticket.answered(answer);
+        self.ticket.answered(answer, now);
     }
 
     fn refused(self) {

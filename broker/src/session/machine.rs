@@ -48,9 +48,9 @@ pub trait Ticket {
     fn deadline(&self) -> Instant;
     /// What a driver is told of it.
     fn params(&self, native: bool, time_left: Duration) -> Params;
-    fn sent(&self);
-    fn accepted(&self);
-    fn answered(self, answer: Answer);
+    fn sent(&self, now: Instant);
+    fn accepted(&self, now: Instant);
+    fn answered(self, answer: Answer, now: Instant);
     /// The driver gave it back untouched: as good as never sent.
     fn refused(self);
 }
@@ -199,9 +199,9 @@ impl<T: Ticket> Machine<T> {
                 self.drain();
                 return Some(Notice::Draining);
             }
-            Some(Response::Accepted(_)) if self.terms.native => self.accepted(id),
+            Some(Response::Accepted(_)) if self.terms.native => self.accepted(id, now),
             Some(response) => match Reply::read(response, self.terms.native) {
-                Some(reply) => self.answered(id, &frame.operation_type, reply),
+                Some(reply) => self.answered(id, &frame.operation_type, reply, now),
                 None => self.oddities.unexpected += 1,
             },
             None if frame.operation_type == b"unregister"[..] => return Some(Notice::Left),
@@ -308,11 +308,11 @@ impl<T: Ticket> Machine<T> {
         let params = call.ticket.params(self.terms.native, left);
         let state = if self.terms.native {
             self.unaccepted.push_back((id, now, self.ping));
-            call.ticket.sent();
+            call.ticket.sent(now);
             SlotState::Sent
         } else {
             // It says nothing before it answers.
-            call.ticket.accepted();
+            call.ticket.accepted(now);
             SlotState::Accepted
         };
         let slot = Slot {
@@ -393,19 +393,19 @@ impl<T: Ticket> Machine<T> {
         None
     }
 
-    fn accepted(&mut self, id: i32) {
+    fn accepted(&mut self, id: i32, now: Instant) {
         match self.slots.get_mut(&id) {
             Some(slot) if slot.state == SlotState::Sent => {
                 slot.state = SlotState::Accepted;
                 slot.accepted_after_ping = self.ping;
-                slot.ticket.accepted();
+                slot.ticket.accepted(now);
             }
             Some(_) => self.oddities.unexpected += 1,
             None => self.oddities.unknown_id += 1,
         }
     }
 
-    fn answered(&mut self, id: i32, operation_type: &[u8], reply: Reply) {
+    fn answered(&mut self, id: i32, operation_type: &[u8], reply: Reply, now: Instant) {
         let Some(slot) = self.slots.get_mut(&id) else {
             self.oddities.unknown_id += 1;
             return;
@@ -427,7 +427,7 @@ impl<T: Ticket> Machine<T> {
                 {
                     slot.ticket.refused();
                 } else {
-                    slot.ticket.answered(answer);
+                    slot.ticket.answered(answer, now);
                 }
             }
         }

@@ -28,7 +28,7 @@ pub struct LastError {
 }
 
 impl Record {
-    pub fn note(&mut self, answer: &Answer, at: SystemTime) {
+    pub fn note(&mut self, answer: &Answer) {
         let fault = answer.code.blames_driver();
         if answer.code.is_ok() {
             self.succeeded += 1;
@@ -36,6 +36,7 @@ impl Record {
             self.failed += 1;
             self.faults += u64::from(fault);
             let message = format!("{}: {}", answer.code, answer.message);
+            let at = SystemTime::now();
             self.last_error = Some(LastError { message: shortened(message, MAX_ERROR), at });
         }
         if self.lately.len() == LATELY {
@@ -67,7 +68,7 @@ mod tests {
             Code::OK => Answer::ok(Payload::None),
             code => Answer::failed(code, "no".to_owned()),
         };
-        record.note(&answer, SystemTime::UNIX_EPOCH);
+        record.note(&answer);
     }
 
     #[test]

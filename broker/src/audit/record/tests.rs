@@ -3,7 +3,7 @@ use crate::driver::ConnectionId;
 
 fn line(record: &Record) -> String {
     let mut lines = Vec::new();
-    record.write_to(&mut lines);
+    record.write_to(&mut lines, &mut Clock::default());
     String::from_utf8(lines).unwrap()
 }
 
@@ -17,12 +17,7 @@ fn at(record: Record) -> Record {
 
 #[test]
 fn a_line_says_who_did_what_on_which_machine_and_how_it_ended() {
-    let class = Class {
-        api_version: "sim.machinebroker.dev/v1alpha1".into(),
-        kind: "SimMachineClass".into(),
-        namespace: "default".into(),
-        name: "small".into(),
-    };
+    let class = Class::new("sim.machinebroker.dev/v1alpha1", "SimMachineClass", "default", "small");
     let record = Record {
         verb: Some(Verb::Create),
         class: Some(class),

@@ -59,15 +59,15 @@ impl Ticket for Probe {
         Parts { native, ..Parts::default() }.encode()
     }
 
-    fn sent(&self) {
+    fn sent(&self, _: Instant) {
         self.fate.borrow_mut().sent = true;
     }
 
-    fn accepted(&self) {
+    fn accepted(&self, _: Instant) {
         self.fate.borrow_mut().accepted = true;
     }
 
-    fn answered(mut self, answer: Answer) {
+    fn answered(mut self, answer: Answer, _: Instant) {
         self.fate.borrow_mut().answer = Some(answer);
         self.end("answered");
     }

@@ -62,13 +62,13 @@ impl Stage {
             }
             Event::Sent(at) => {
                 if let Some(live) = self.live.get_mut(at).filter(|l| l.attempt.driver.is_some()) {
-                    live.ticket.sent();
+                    live.ticket.sent(now());
                     live.attempt.sent = true;
                 }
             }
             Event::Accepted(at) => {
                 if let Some(live) = self.live.get_mut(at).filter(|live| live.attempt.sent) {
-                    live.ticket.accepted();
+                    live.ticket.accepted(now());
                     live.attempt.begun = true;
                 }
             }
@@ -108,7 +108,7 @@ impl Stage {
         let deadline = now() + PATIENCE;
         let running = self.live.iter_mut().find(|live| live.machine == machine);
         let model = &mut self.models[machine];
-        match (self.ledger.claim(request, deadline), running) {
+        match (self.ledger.claim(request, (now(), deadline)), running) {
             (Ok(Claim::Join(operation)), Some(live)) => {
                 assert!(live.attempt.answers(verb, request_id), "{verb} joined {:?}", live.attempt);
                 assert_eq!(operation.id, live.attempt.id);
@@ -156,7 +156,7 @@ impl Stage {
             true => (Answer::ok(Payload::None), End::Success { heard }),
             false => (Answer::failed(Code::RESOURCE_EXHAUSTED, String::new()), End::Failure),
         };
-        live.ticket.answered(answer.clone());
+        live.ticket.answered(answer.clone(), now());
         self.models[live.machine].ends(&live.attempt, end);
         hears(
             &live.waiters,
