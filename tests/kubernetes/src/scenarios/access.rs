@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 use tonic::Code;
 
 use crate::{
-    actors::{Beginning, World},
+    actors::{Beginning, DRIVER, World},
     cluster::{AUDIENCE, Cluster},
 };
 
@@ -108,17 +108,17 @@ pub(super) async fn a_revoked_account_loses_its_open_stream(cluster: &Cluster) {
     let world = World::new(cluster);
     world.class("plain", "{}");
     // First with a token that expires: the stream ends, and the driver comes back with the next.
-    let short = cluster.short_token(&world.namespace, "driver", Duration::from_secs(8));
+    let short = cluster.short_token(&world.namespace, DRIVER, Duration::from_secs(8));
     fs::write(world.path("driver.token"), short).expect("a file");
     let _driver = world.start_driver(&[]);
     world.until_status("a driver", &["drivers"], |text| text.contains("Ready")).await;
-    let next = cluster.token(&world.namespace, "driver", Some(AUDIENCE));
+    let next = cluster.token(&world.namespace, DRIVER, Some(AUDIENCE));
     fs::write(world.path("driver.token"), next).expect("a file");
     let came_back = |text: &str| text.matches("registered").count() >= 2;
     world.until_status("it came back", &["drivers", "describe", "sim-0"], came_back).await;
     world.create_patiently("worker-0", world.class_ref("plain")).await;
 
-    cluster.kubectl(&["delete", "serviceaccount", "driver", "-n", &world.namespace]);
+    cluster.kubectl(&["delete", "serviceaccount", DRIVER, "-n", &world.namespace]);
     world
         .until_status("no driver", &["drivers"], |text| text.contains("no driver is connected"))
         .await;
