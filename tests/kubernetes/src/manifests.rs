@@ -17,19 +17,10 @@ pub(crate) struct Overlay {
 impl Overlay {
     /// The broker, the sim driver and classes in one namespace, which it makes.
     pub(crate) fn new(namespace: &str, folder: &Path) -> Self {
-        let folder = folder.join("overlay");
-        fs::create_dir(&folder).expect("a folder");
-        let ours = from(&folder, Path::new("manifests"));
-        let text = format!(
-            "namespace: {namespace}\n\
-             resources: [{ours}/base]\n\
-             components:\n\
-             - {ours}/components/sim-driver\n\
-             - {ours}/components/machine-class\n\
-             - {ours}/components/classes-namespace\n\
-             patches:\n\
-             - target: {{kind: RoleBinding, name: machine-broker-secrets}}\n\
-             \x20 patch: '[{{\"op\": \"replace\", \"path\": \"/subjects/0/namespace\", \"value\": \"{namespace}\"}}]'\n\
+        let overlay = Self::classes(namespace, namespace, folder);
+        let ours = overlay.ours();
+        overlay.add(&format!(
+            "resources: [{ours}/base]\n\
              transformers:\n\
              - |-\n\
              \x20 # What has no namespace would meet that of another scenario.\n\
@@ -37,10 +28,46 @@ impl Overlay {
              \x20 kind: PrefixSuffixTransformer\n\
              \x20 metadata: {{name: apart}}\n\
              \x20 suffix: -{namespace}\n\
-             \x20 fieldSpecs: [{{path: metadata/name, kind: ClusterRoleBinding}}]\n"
-        );
-        fs::write(folder.join("kustomization.yaml"), text).expect("a file");
-        Self { folder }
+             \x20 fieldSpecs: [{{path: metadata/name, kind: ClusterRoleBinding}}]\n\
+             components:\n\
+             - {ours}/components/sim-driver\n\
+             - {ours}/components/machine-class\n\
+             - {ours}/components/classes-namespace\n"
+        ));
+        overlay
+    }
+
+    /// What lets the broker of one namespace read the secrets of another.
+    pub(crate) fn of_classes(namespace: &str, broker: &str, folder: &Path) -> Self {
+        let overlay = Self::classes(namespace, broker, folder);
+        overlay.add(&format!("components: [{}/components/classes-namespace]\n", overlay.ours()));
+        overlay
+    }
+
+    fn classes(namespace: &str, broker: &str, folder: &Path) -> Self {
+        let folder = folder.join(format!("overlay-{namespace}"));
+        fs::create_dir(&folder).expect("a folder");
+        let overlay = Self { folder };
+        overlay.add(&format!(
+            "namespace: {namespace}\n\
+             patches:\n\
+             - target: {{kind: RoleBinding, name: machine-broker-secrets}}\n\
+             \x20 patch: |-\n\
+             \x20   - op: replace\n\
+             \x20     path: /subjects/0/namespace\n\
+             \x20     value: {broker}\n"
+        ));
+        overlay
+    }
+
+    fn add(&self, text: &str) {
+        let file = self.folder.join("kustomization.yaml");
+        let before = fs::read_to_string(&file).unwrap_or_default();
+        fs::write(file, before + text).expect("a file");
+    }
+
+    fn ours(&self) -> String {
+        from(&self.folder, Path::new("manifests"))
     }
 
     pub(crate) fn apply(&self, cluster: &Cluster) {

@@ -49,4 +49,5 @@ scenarios! {
     access::a_revoked_account_loses_its_open_stream,
     outage::work_goes_on_while_the_api_server_is_away,
     startup::a_kubeconfig_that_cannot_be_used_is_told_at_the_start,
+    startup::a_broker_without_any_cluster_says_where_it_looked,
 }

@@ -9,29 +9,18 @@ use tonic::Code;
 use crate::{
     actors::{Beginning, DRIVER, World},
     cluster::{AUDIENCE, Cluster},
+    manifests::Overlay,
 };
 
 /// A secret of another namespace, which the broker may read as far as the cluster goes.
 fn foreign_secret(world: &World<'_>) -> String {
     let other = world.cluster.namespace();
-    let broker = format!("{}:broker", world.namespace);
     world.cluster.apply(&format!(
         "apiVersion: v1\nkind: Secret\nmetadata: {{name: foreign, namespace: {other}}}\n\
          stringData: {{userData: stolen}}\n"
     ));
-    let words =
-        ["create", "role", "secrets", "--verb=get,watch", "--resource=secrets", "-n", &other];
-    world.cluster.kubectl(&words);
-    let account = format!("--serviceaccount={broker}");
-    world.cluster.kubectl(&[
-        "create",
-        "rolebinding",
-        "b",
-        "--role=secrets",
-        &account,
-        "-n",
-        &other,
-    ]);
+    let folder = tempfile::tempdir().expect("a folder");
+    Overlay::of_classes(&other, &world.namespace, folder.path()).apply(world.cluster);
     world.class("thief", &format!("{{secretRef: {{name: foreign, namespace: {other}}}}}"));
     other
 }

@@ -34,11 +34,13 @@ pub(super) async fn the_guide_leads_from_an_empty_cluster_to_a_machine(cluster: 
     let ours = Path::new("manifests").canonicalize().expect("it is there");
     symlink(ours, folder.path().join("manifests")).expect("a link");
     let mut reader = Reader { cluster, folder, exported: Vec::new(), pods: Vec::new(), typed: 0 };
-    for (command, output) in commands(&fs::read_to_string(GUIDE).expect("it is there")) {
+    let page = fs::read_to_string(GUIDE).expect("it is there");
+    for (command, output) in commands(section(&page, SECTION)) {
         reader.type_in(&command, &output);
     }
     assert!(reader.typed > 10, "only {} commands were run", reader.typed);
     assert_eq!(reader.pods.len(), 2, "a broker and a driver");
+    reader.writes_an_overlay(section(&page, "## Your own overlay"));
 }
 
 impl Reader<'_> {
@@ -71,6 +73,22 @@ impl Reader<'_> {
             _ => panic!("nobody knows how to run: {command}"),
         }
         self.typed += 1;
+    }
+
+    /// The overlay that the page shows, with a policy beside it, can be built.
+    fn writes_an_overlay(&self, section: &str) {
+        let (_, yaml) = section.split_once("```yaml\n").expect("an overlay");
+        let yaml = yaml.split("```").next().expect("split gives one");
+        let here = self.folder.path();
+        fs::write(here.join("kustomization.yaml"), yaml).expect("a file");
+        fs::copy(here.join("manifests/base/policy.yaml"), here.join("policy.yaml"))
+            .expect("a copy");
+        fs::create_dir(here.join("machine-broker")).expect("a folder");
+        let ours = here.join("manifests").canonicalize().expect("it is there");
+        symlink(ours, here.join("machine-broker/manifests")).expect("a link");
+        let built = self.cluster.kubectl(&["kustomize", here.to_str().expect("UTF-8")]);
+        assert!(built.contains("image: registry.example/machine-broker:0.1.0"), "{built}");
+        assert!(built.contains("kind: Certificate"), "{built}");
     }
 
     /// Does what the kubelet would have done meanwhile.
@@ -129,10 +147,14 @@ impl Reader<'_> {
     }
 }
 
-/// Each command of the section with the lines that it is said to print.
-fn commands(page: &str) -> Vec<(String, String)> {
-    let (_, section) = page.split_once(SECTION).expect("the section is there");
-    let section = section.split("\n## ").next().expect("split gives one");
+/// What is below a heading.
+fn section<'a>(page: &'a str, heading: &str) -> &'a str {
+    let (_, section) = page.split_once(heading).expect("the section is there");
+    section.split("\n## ").next().expect("split gives one")
+}
+
+/// Each command with the lines that it is said to print.
+fn commands(section: &str) -> Vec<(String, String)> {
     let mut commands: Vec<(String, String)> = Vec::new();
     let mut shown = false;
     for line in section.lines() {

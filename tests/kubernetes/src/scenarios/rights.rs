@@ -83,13 +83,13 @@ const fn split(text: &'static str) -> (&'static str, &'static str) {
 
 pub(super) async fn every_right_of_the_broker_has_a_reason(cluster: &Cluster) {
     let world = World::new(cluster);
-    let granted = granted(&world.objects(), "broker");
+    let granted = granted(&world.objects());
     let reasons: BTreeSet<_> = RIGHTS.iter().map(|right| right.named()).collect();
     assert!(RIGHTS.iter().all(|right| !right.why.is_empty()));
-    assert_eq!(granted, reasons, "the manifests, and the reasons");
-    for nobody in [DRIVER, "controller", "operator"] {
-        assert!(granted_any(&world.objects(), nobody).is_empty(), "{nobody}");
-    }
+    let without: Vec<_> = granted.difference(&reasons).collect();
+    assert!(without.is_empty(), "granted without a reason: {without:?}");
+    let missing: Vec<_> = reasons.difference(&granted).collect();
+    assert!(missing.is_empty(), "a reason, and not granted: {missing:?}");
 }
 
 pub(super) async fn the_broker_uses_its_rights_and_asks_for_no_more(cluster: &Cluster) {
@@ -259,13 +259,8 @@ fn what(group: &str, resource: &str, verb: &str) -> String {
     format!("{verb} {resource} of {group:?}")
 }
 
-/// What the roles of an account come to.
-fn granted(objects: &[Value], account: &str) -> BTreeSet<(Reach, String)> {
-    let rules = granted_any(objects, account);
-    rules.into_iter().filter(|(_, right)| !right.contains("oxen")).collect()
-}
-
-fn granted_any(objects: &[Value], account: &str) -> BTreeSet<(Reach, String)> {
+/// What the roles in the manifests come to. All of them are the broker's.
+fn granted(objects: &[Value]) -> BTreeSet<(Reach, String)> {
     let of_kind = |kind: &str| {
         let kind = kind.to_owned();
         objects.iter().filter(move |object| object["kind"] == *kind)
@@ -274,9 +269,9 @@ fn granted_any(objects: &[Value], account: &str) -> BTreeSet<(Reach, String)> {
     for (role, reach) in [("ClusterRole", Everywhere), ("Role", There)] {
         for binding in of_kind(&format!("{role}Binding")) {
             let subjects = binding["subjects"].as_array().expect("a list");
-            if !subjects.iter().any(|subject| subject["name"] == account) {
-                continue;
-            }
+            assert_eq!(subjects.len(), 1, "{binding}");
+            assert_eq!(subjects[0]["kind"], "ServiceAccount", "{binding}");
+            assert_eq!(subjects[0]["name"], "broker", "{binding}");
             let bound = &binding["roleRef"];
             assert_eq!(bound["kind"], role, "a binding of ours is to a role of its reach");
             let mut found = of_kind(role).filter(|role| role["metadata"]["name"] == bound["name"]);
