@@ -74,7 +74,7 @@ fn texts(value: &Value) -> Vec<&str> {
     value.as_array().into_iter().flatten().map(text).collect()
 }
 
-fn container<'a>(deployment: &'a Value) -> &'a Value {
+fn container(deployment: &Value) -> &Value {
     &deployment["spec"]["template"]["spec"]["containers"][0]
 }
 

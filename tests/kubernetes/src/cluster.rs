@@ -212,7 +212,8 @@ impl Cluster {
         events.filter(|event| event["user"]["username"] == *who).collect()
     }
 
-    /// A file with the way to this cluster as the holder of a token.
+    /// A file with the way to this cluster as the holder of a token. An account is where it is, as in a
+    /// pod.
     pub(crate) fn kubeconfig(&self, name: &str, token: &str) -> PathBuf {
         let ca = self.folder.path().join("ca.crt");
         fs::write(&ca, &self.ca).expect("a file");
@@ -224,7 +225,11 @@ impl Cluster {
                 "certificate-authority": ca,
             }}],
             "users": [{"name": "e2e", "user": {"token": token}}],
-            "contexts": [{"name": "e2e", "context": {"cluster": "e2e", "user": "e2e"}}],
+            "contexts": [{"name": "e2e", "context": {
+                "cluster": "e2e",
+                "user": "e2e",
+                "namespace": token::namespace(token),
+            }}],
             "current-context": "e2e",
         });
         let file = self.folder.path().join(format!("{name}.kubeconfig"));

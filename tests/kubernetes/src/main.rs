@@ -11,6 +11,7 @@ use futures::FutureExt as _;
 
 mod actors;
 mod cluster;
+mod home;
 mod manifests;
 mod pods;
 mod ports;

@@ -23,12 +23,22 @@ pub(crate) struct Pod {
     ports: HashMap<String, SocketAddr>,
 }
 
+/// What a pod is started with, beside what its Deployment says.
+#[derive(Default)]
+pub(crate) struct Extra<'a> {
+    /// More arguments.
+    pub(crate) args: &'a [&'a str],
+    /// Names that it may dial, and where they lead.
+    pub(crate) hosts: &'a [(&'a str, SocketAddr)],
+}
+
 /// All that a pod is made of.
 struct Recipe<'a> {
     cluster: &'a Cluster,
     namespace: &'a str,
     deployment: &'a str,
     spec: Value,
+    args: &'a [&'a str],
     /// What is mounted where, and where it really is.
     mounts: Vec<(String, PathBuf)>,
     /// Names in the network and where they lead.
@@ -36,19 +46,21 @@ struct Recipe<'a> {
 }
 
 impl Pod {
-    /// Starts the first pod of a Deployment and waits until it listens on its ports. `hosts` are the names
-    /// that it may dial.
+    /// Starts a pod of a Deployment and waits until it listens on its ports. Its volumes are put into
+    /// the folder.
     pub(crate) fn start(
         cluster: &Cluster,
         namespace: &str,
         deployment: &str,
         folder: &Path,
-        hosts: &[(&str, SocketAddr)],
+        extra: &Extra<'_>,
     ) -> Self {
         let object = cluster.get(&format!("deployment/{deployment}"), namespace);
         let spec = object["spec"]["template"]["spec"].clone();
-        let hosts = hosts.iter().map(|(name, at)| ((*name).to_owned(), at.to_string())).collect();
-        let mut recipe = Recipe { cluster, namespace, deployment, spec, mounts: Vec::new(), hosts };
+        let hosts = extra.hosts.iter().map(|(name, at)| ((*name).to_owned(), at.to_string()));
+        let (hosts, args) = (hosts.collect(), extra.args);
+        let mut recipe =
+            Recipe { cluster, namespace, deployment, spec, args, mounts: Vec::new(), hosts };
         let mut ports = HashMap::new();
         for port in list(&recipe.container()["ports"]) {
             let here = SocketAddr::from((Ipv4Addr::LOCALHOST, ports::free()));
@@ -84,7 +96,7 @@ impl Recipe<'_> {
         for volume in list(&self.spec["volumes"]) {
             let name = text(&volume["name"]);
             let here = folder.join(format!("{}-{name}", self.deployment));
-            fs::create_dir(&here).expect("a folder");
+            fs::create_dir_all(&here).expect("a folder");
             for (file, content) in self.files(volume) {
                 fs::write(here.join(file), content).expect("a file");
             }
@@ -140,7 +152,7 @@ impl Recipe<'_> {
         // Images of ours are called as the program in them.
         let program = image.split(':').next().expect("split gives one");
         let mut command = Command::new(binary(program));
-        command.args(list(&container["args"]).iter().map(text)).env_clear();
+        command.args(list(&container["args"]).iter().map(text)).args(self.args).env_clear();
         let mut known: Vec<(String, String)> = Vec::new();
         for variable in list(&container["env"]) {
             let value = self.value(variable, &known);

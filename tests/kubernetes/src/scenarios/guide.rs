@@ -12,7 +12,10 @@ use std::{
 
 use broker_tests::process::{binary, until};
 
-use crate::{cluster::Cluster, pods::Pod};
+use crate::{
+    cluster::Cluster,
+    pods::{Extra, Pod},
+};
 
 const GUIDE: &str = "docs/kubernetes.md";
 const SECTION: &str = "## From an empty cluster to a machine";
@@ -98,7 +101,8 @@ impl Reader<'_> {
         // The headless Service.
         let hosts: Vec<_> =
             broker.into_iter().map(|at| ("machine-broker-drivers:5000", at)).collect();
-        let pod = Pod::start(self.cluster, NAMESPACE, deployment, self.folder.path(), &hosts);
+        let extra = Extra { hosts: &hosts, ..Extra::default() };
+        let pod = Pod::start(self.cluster, NAMESPACE, deployment, self.folder.path(), &extra);
         self.pods.push(pod);
     }
 
