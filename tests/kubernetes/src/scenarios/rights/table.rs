@@ -22,63 +22,41 @@ pub(super) enum Reach {
 
 use Reach::{Everywhere, There};
 
+const SIM: &str = "sim.machinebroker.dev";
+const TODAY: &str = "machine.sapcloud.io";
+const LEASES: &str = "coordination.k8s.io";
+const OURS: &str = "machinebroker.dev";
+const EVENTS: &str = "events.k8s.io";
+
 /// Every right of the broker has its reason here.
 pub(super) const RIGHTS: &[Right] = &[
-    right(
-        Everywhere,
-        "authentication.k8s.io",
-        "tokenreviews",
-        "create",
-        "who shows a token of an account",
-    ),
-    right(
-        Everywhere,
-        "sim.machinebroker.dev",
-        "simmachineclasses",
-        "list",
-        "the classes that there are",
-    ),
-    right(
-        Everywhere,
-        "sim.machinebroker.dev",
-        "simmachineclasses",
-        "watch",
-        "and what becomes of them",
-    ),
-    right(
-        Everywhere,
-        "machine.sapcloud.io",
-        "machineclasses",
-        "list",
-        "the same for drivers of today",
-    ),
-    right(Everywhere, "machine.sapcloud.io", "machineclasses", "watch", "the same"),
+    right(Everywhere, "authentication.k8s.io", "tokenreviews", "create", "whose a token is"),
+    right(Everywhere, SIM, "simmachineclasses", "list", "the classes that there are"),
+    right(Everywhere, SIM, "simmachineclasses", "watch", "and what becomes of them"),
+    right(Everywhere, TODAY, "machineclasses", "list", "the same for drivers of today"),
+    right(Everywhere, TODAY, "machineclasses", "watch", "the same for drivers of today"),
     right(There, "", "secrets", "get", "a secret that a class names"),
     right(There, "", "secrets", "watch", "its rotation, by its name"),
-    right(There, "coordination.k8s.io", "leases", "get", "its own presence, and that of a peer"),
-    right(There, "coordination.k8s.io", "leases", "list", "which replicas there are"),
-    right(There, "coordination.k8s.io", "leases", "watch", "who comes and goes"),
-    right(There, "coordination.k8s.io", "leases", "create", "its own presence"),
-    right(There, "coordination.k8s.io", "leases", "update", "still there"),
-    right(There, "coordination.k8s.io", "leases", "patch", "still there, by server-side apply"),
-    right(There, "coordination.k8s.io", "leases", "delete", "it goes, and says so"),
-    right(There, "machinebroker.dev", "drivers", "get", "what other replicas say of a driver"),
-    right(There, "machinebroker.dev", "drivers", "list", "those that are there after a restart"),
-    right(There, "machinebroker.dev", "drivers", "watch", "what other replicas write"),
-    right(There, "machinebroker.dev", "drivers", "create", "a driver that is new"),
-    right(There, "machinebroker.dev", "drivers", "patch", "by server-side apply"),
-    right(There, "machinebroker.dev", "drivers", "delete", "one that is gone"),
-    right(There, "machinebroker.dev", "drivers/status", "get", "what was written last"),
-    right(There, "machinebroker.dev", "drivers/status", "patch", "how a driver is"),
-    right(There, "machinebroker.dev", "drivers/status", "update", "the same"),
-    right(There, "", "events", "create", "what happened to a driver"),
-    right(There, "", "events", "patch", "that it happened again"),
-    right(There, "events.k8s.io", "events", "create", "what happened to a driver"),
-    right(There, "events.k8s.io", "events", "patch", "that it happened again"),
+    right(There, LEASES, "leases", "get", "whether its own is there"),
+    right(There, LEASES, "leases", "list", "which replicas there are"),
+    right(There, LEASES, "leases", "watch", "who comes and goes"),
+    right(There, LEASES, "leases", "create", "that it is there"),
+    right(There, LEASES, "leases", "update", "that it still is"),
+    right(There, LEASES, "leases", "delete", "that it goes"),
+    right(There, OURS, "drivers", "list", "those that are shown already"),
+    right(There, OURS, "drivers", "watch", "what other replicas write"),
+    right(There, OURS, "drivers", "create", "one that is new, by server-side apply"),
+    right(There, OURS, "drivers", "patch", "how it is"),
+    right(There, OURS, "drivers", "delete", "one that is gone"),
+    right(There, EVENTS, "events", "create", "what happened to a driver"),
+    right(There, EVENTS, "events", "patch", "that it happened again"),
 ];
 
+/// Those that it uses when it stops.
+pub(super) const AT_THE_END: [(&str, &str); 1] = [("leases", "delete")];
+
 /// What nothing makes the broker use so far: it waits for replicas and for drivers as objects.
-pub(super) const UNUSED: &[&str] = &["leases", "drivers", "drivers/status", "events"];
+pub(super) const UNUSED: &[&str] = &["leases", "drivers", "events"];
 
 const fn right(
     reach: Reach,
