@@ -2,6 +2,7 @@
 
 use clap::Subcommand;
 
+mod definitions;
 mod kubernetes;
 mod tools;
 

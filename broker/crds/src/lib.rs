@@ -13,9 +13,9 @@ use definition::{Definition, Names};
 /// Goes before each text.
 const HEADER: &str = "# Written by `cargo xtask crds` from broker/crds. Do not edit.\n";
 
-/// All definitions: the name of the file, and its text.
+/// All definitions, and the kustomization that lists them: the name of the file, and its text.
 pub fn all() -> Vec<(String, String)> {
-    [machine_class::definition(), sim::definition()]
+    let mut files: Vec<_> = [machine_class::definition(), sim::definition()]
         .into_iter()
         .map(|definition| {
             let crd = definition.into_crd();
@@ -23,7 +23,16 @@ pub fn all() -> Vec<(String, String)> {
             let yaml = serde_saphyr::to_string(&crd).expect("a definition can be written");
             (format!("{name}.yaml"), format!("{HEADER}{yaml}"))
         })
-        .collect()
+        .collect();
+    let resources: String = files.iter().map(|(name, _)| format!("- {name}\n")).collect();
+    files.push((
+        "kustomization.yaml".to_owned(),
+        format!(
+            "{HEADER}apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n\
+             resources:\n{resources}"
+        ),
+    ));
+    files
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::Command,
     time::{Duration, Instant},
 };
@@ -12,14 +12,20 @@ use broker_tests::{
     Controller,
     process::{self, BrokerProcess, PATIENCE, Process, binary},
 };
+use serde_json::Value;
 use sim_driver::{Cloud, Vm};
 use tokio::time::sleep;
 use tonic::{Request, Status};
 
-use crate::cluster::{AUDIENCE, Cluster};
+use crate::{
+    cluster::{AUDIENCE, Cluster},
+    manifests::{self, Overlay},
+};
 
 pub(crate) const API_VERSION: &str = "sim.machinebroker.dev/v1alpha1";
 pub(crate) const KIND: &str = "SimMachineClass";
+/// The account of the driver.
+pub(crate) const DRIVER: &str = "sim-driver";
 
 /// All that a scenario acts with, in a namespace of its own.
 pub(crate) struct World<'a> {
@@ -27,13 +33,14 @@ pub(crate) struct World<'a> {
     pub(crate) namespace: String,
     pub(crate) broker: BrokerProcess,
     folder: tempfile::TempDir,
+    overlay: Overlay,
     controller: String,
 }
 
 /// How a world begins, where it is not as usual.
 #[derive(Default)]
 pub(crate) struct Beginning {
-    /// The broker gets no role for classes.
+    /// The broker gets no right to read the classes of the driver.
     pub(crate) no_rights: bool,
     /// More for the rule of the driver in the policy.
     pub(crate) driver_rule: &'static str,
@@ -45,15 +52,15 @@ impl<'a> World<'a> {
     }
 
     pub(crate) fn begin(cluster: &'a Cluster, beginning: Beginning) -> Self {
-        let namespace = cluster.namespace();
+        let namespace = cluster.fresh_name();
         let folder = tempfile::tempdir().expect("a folder");
-        for crd in ["machineclasses.machine.sapcloud.io", "simmachineclasses.sim.machinebroker.dev"]
-        {
-            install(cluster, crd);
-        }
-        cluster.apply(&accounts(&namespace));
-        if !beginning.no_rights {
-            cluster.apply(&class_rights(&namespace));
+        let overlay = Overlay::new(&namespace, folder.path());
+        manifests::install_definitions(cluster);
+        overlay.apply(cluster);
+        cluster.apply(&rights_for_oxen(&namespace));
+        if beginning.no_rights {
+            let binding = format!("machine-broker-sim-machine-classes-{namespace}");
+            cluster.kubectl(&["delete", "clusterrolebinding", &binding]);
         }
         let policy = folder.path().join("policy.yaml");
         let account = |name: &str| format!("system:serviceaccount:{namespace}:{name}");
@@ -62,7 +69,7 @@ impl<'a> World<'a> {
             "rules:\n\
              - who: {}\n  driver: {{kinds: ['*']{driver_rule}}}\n\
              - who: {}\n  controller: {{kinds: ['*']}}\n  operator: steer\n",
-            account("driver"),
+            account(DRIVER),
             account("controller"),
         );
         fs::write(&policy, rules).expect("a file");
@@ -80,9 +87,19 @@ impl<'a> World<'a> {
             &format!("--audit={}", folder.path().join("audit.jsonl").display()),
         ]);
         let controller = cluster.token(&namespace, "controller", Some(AUDIENCE));
-        let world = Self { cluster, namespace, broker, folder, controller };
+        let world = Self { cluster, namespace, broker, folder, overlay, controller };
         fs::write(world.path("controller.token"), &world.controller).expect("a file");
         world
+    }
+
+    /// Applies the manifests again: whatever of them is gone is there again.
+    pub(crate) fn install(&self) {
+        self.overlay.apply(self.cluster);
+    }
+
+    /// What the manifests say.
+    pub(crate) fn objects(&self) -> Vec<Value> {
+        self.overlay.objects(self.cluster)
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -95,7 +112,7 @@ impl<'a> World<'a> {
     }
 
     pub(crate) async fn driver_of(&self, args: &[&str]) -> Process {
-        let token = self.cluster.token(&self.namespace, "driver", Some(AUDIENCE));
+        let token = self.cluster.token(&self.namespace, DRIVER, Some(AUDIENCE));
         fs::write(self.path("driver.token"), token).expect("a file");
         let driver = self.start_driver(args);
         self.until_status("drivers", &["drivers"], |text| text.contains("Ready")).await;
@@ -242,62 +259,22 @@ impl<'a> World<'a> {
     }
 }
 
-/// Installs a CustomResourceDefinition of ours and waits until its kind is served.
-pub(crate) fn install(cluster: &Cluster, name: &str) {
-    let file = Path::new("manifests/crds").join(format!("{name}.yaml"));
-    let yaml = fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
-    install_text(cluster, name, &yaml);
-}
-
+/// Installs a CustomResourceDefinition and waits until its kind is served.
 pub(crate) fn install_text(cluster: &Cluster, name: &str, yaml: &str) {
     cluster.apply(yaml);
     let resource = format!("customresourcedefinition/{name}");
     cluster.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", &resource]);
 }
 
-/// Accounts, and all rights of the broker but those to read classes.
-fn accounts(namespace: &str) -> String {
-    let account = |name: &str| {
-        format!(
-            "---\napiVersion: v1\nkind: ServiceAccount\n\
-             metadata: {{name: {name}, namespace: {namespace}}}\n"
-        )
-    };
-    let accounts: String = ["broker", "driver", "controller"].map(account).concat();
-    let secrets = rights(
-        "Role",
-        &format!("name: broker-secrets, namespace: {namespace}"),
-        "{apiGroups: [''], resources: [secrets], verbs: [get, watch]}",
-        namespace,
-    );
-    let reviews = rights(
-        "ClusterRole",
-        &format!("name: {namespace}-reviews"),
-        "{apiGroups: [authentication.k8s.io], resources: [tokenreviews], verbs: [create]}",
-        namespace,
-    );
-    accounts + &secrets + &reviews
-}
-
-/// The right of the broker to read classes.
-pub(crate) fn class_rights(namespace: &str) -> String {
-    rights(
-        "ClusterRole",
-        &format!("name: {namespace}-classes"),
-        "{apiGroups: [sim.machinebroker.dev, machine.sapcloud.io, e2e.machinebroker.dev], \
-          resources: [simmachineclasses, machineclasses, oxen], verbs: [get, list, watch]}",
-        namespace,
-    )
-}
-
-fn rights(role: &str, metadata: &str, rule: &str, namespace: &str) -> String {
-    let name = metadata.split([':', ',']).nth(1).expect("a name").trim();
+/// The broker may read a kind that only these scenarios have.
+fn rights_for_oxen(namespace: &str) -> String {
     format!(
-        "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: {role}\n\
-         metadata: {{{metadata}}}\nrules: [{rule}]\n\
-         ---\napiVersion: rbac.authorization.k8s.io/v1\nkind: {role}Binding\n\
-         metadata: {{{metadata}}}\n\
-         roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: {role}, name: {name}}}\n\
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\n\
+         metadata: {{name: {namespace}-oxen}}\n\
+         rules: [{{apiGroups: [e2e.machinebroker.dev], resources: [oxen], verbs: [list, watch]}}]\n\
+         ---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\n\
+         metadata: {{name: {namespace}-oxen}}\n\
+         roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {namespace}-oxen}}\n\
          subjects: [{{kind: ServiceAccount, name: broker, namespace: {namespace}}}]\n"
     )
 }

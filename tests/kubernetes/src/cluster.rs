@@ -14,17 +14,29 @@ use std::{
 
 use broker_tests::process::{Process, until};
 use broker_tls::issue::{Authority, Subject};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{ports, token};
 
 const ISSUER: &str = "https://kubernetes.default.svc";
 const ADMIN: &str = "the-administrators-token";
+/// Who of our accounts asked for what, and whether it was given. Of others nothing is written down.
+const AUDIT_POLICY: &str = "
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- {level: Metadata, userGroups: ['system:serviceaccounts']}
+- {level: None}
+";
+const AUDIT_LOG: &str = "audit.jsonl";
 /// What tokens for the broker say whom they are for.
 pub(crate) const AUDIENCE: &str = "machine-broker";
 
 pub(crate) struct Cluster {
     tools: PathBuf,
+    /// What others define: cert-manager, the Prometheus operator.
+    pub(crate) definitions: PathBuf,
     folder: tempfile::TempDir,
     port: u16,
     etcd_port: u16,
@@ -37,7 +49,7 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     /// Starts both and waits until the API server is ready.
-    pub(crate) fn start(tools: &Path) -> Self {
+    pub(crate) fn start(tools: &Path, definitions: &Path) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let path = |name: &str| folder.path().join(name);
         let day = Duration::from_secs(24 * 60 * 60);
@@ -51,6 +63,7 @@ impl Cluster {
             ("service-accounts.key", &signer.key),
             ("service-accounts.crt", &signer.certificate),
             ("tokens.csv", &format!("{ADMIN},admin,admin,\"system:masters\"\n")),
+            ("audit-policy.yaml", &AUDIT_POLICY.to_owned()),
         ] {
             fs::write(path(name), text).expect("a file");
         }
@@ -71,6 +84,7 @@ impl Cluster {
             .unwrap_or_else(|| panic!("etcd does not listen:\n{}", etcd.output()));
         let cluster = Self {
             tools: tools.to_owned(),
+            definitions: definitions.to_owned(),
             port,
             etcd_port,
             ca: ca.certificate(),
@@ -106,6 +120,8 @@ impl Cluster {
                 .arg(file("service-account-key-file", "service-accounts.crt"))
                 .arg(file("service-account-signing-key-file", "service-accounts.key"))
                 .arg(file("token-auth-file", "tokens.csv"))
+                .arg(file("audit-policy-file", "audit-policy.yaml"))
+                .arg(file("audit-log-path", AUDIT_LOG))
                 // Nobody is here who would make the default service accounts.
                 .args(["--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount"])
                 .args(["--v=0", "--endpoint-reconciler-type=none"]),
@@ -126,10 +142,14 @@ impl Cluster {
 
     /// A namespace that nobody else uses.
     pub(crate) fn namespace(&self) -> String {
-        let number = self.namespaces.fetch_add(1, Ordering::Relaxed);
-        let name = format!("e2e-{number}");
+        let name = self.fresh_name();
         self.kubectl(&["create", "namespace", &name]);
         name
+    }
+
+    /// The name of a namespace that is still to be made.
+    pub(crate) fn fresh_name(&self) -> String {
+        format!("e2e-{}", self.namespaces.fetch_add(1, Ordering::Relaxed))
     }
 
     pub(crate) fn kubectl(&self, words: &[&str]) -> String {
@@ -142,10 +162,20 @@ impl Cluster {
         self.try_kubectl(&words, yaml).unwrap_or_else(|error| panic!("{error}\nof\n{yaml}"));
     }
 
-    fn try_kubectl(&self, words: &[&str], input: &str) -> Result<String, String> {
-        let mut kubectl = Command::new(self.tools.join("kubectl"))
-            .arg("--kubeconfig")
-            .arg(self.folder.path().join("admin.kubeconfig"))
+    /// As the administrator; what it prints, or what it complains of.
+    pub(crate) fn try_kubectl(&self, words: &[&str], input: &str) -> Result<String, String> {
+        self.try_kubectl_as("admin", words, input)
+    }
+
+    /// As whoever the kubeconfig of this name is for.
+    pub(crate) fn try_kubectl_as(
+        &self,
+        name: &str,
+        words: &[&str],
+        input: &str,
+    ) -> Result<String, String> {
+        let mut kubectl = self
+            .kubectl_command(name)
             .arg("--request-timeout=20s")
             .args(words)
             .stdin(Stdio::piped())
@@ -160,7 +190,30 @@ impl Cluster {
         if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
     }
 
-    /// A file with the way to this cluster as the holder of a token.
+    pub(crate) fn kubectl_command(&self, name: &str) -> Command {
+        let mut kubectl = Command::new(self.tools.join("kubectl"));
+        kubectl.arg("--kubeconfig").arg(self.folder.path().join(format!("{name}.kubeconfig")));
+        kubectl
+    }
+
+    /// An object of the API server, as JSON.
+    pub(crate) fn get(&self, what: &str, namespace: &str) -> Value {
+        let text = self.kubectl(&["get", what, "--namespace", namespace, "--output=json"]);
+        serde_json::from_str(&text).expect("kubectl writes JSON")
+    }
+
+    /// What a service account asked the API server for so far, by its audit log.
+    pub(crate) fn asked_by(&self, namespace: &str, account: &str) -> Vec<Value> {
+        let who = format!("system:serviceaccount:{namespace}:{account}");
+        let log = fs::read_to_string(self.folder.path().join(AUDIT_LOG)).expect("there is one");
+        let lines = log.lines().filter(|line| line.contains(&who));
+        // The last line may still be written.
+        let events = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        events.filter(|event| event["user"]["username"] == *who).collect()
+    }
+
+    /// A file with the way to this cluster as the holder of a token. An account is where it is, as in a
+    /// pod.
     pub(crate) fn kubeconfig(&self, name: &str, token: &str) -> PathBuf {
         let ca = self.folder.path().join("ca.crt");
         fs::write(&ca, &self.ca).expect("a file");
@@ -172,7 +225,11 @@ impl Cluster {
                 "certificate-authority": ca,
             }}],
             "users": [{"name": "e2e", "user": {"token": token}}],
-            "contexts": [{"name": "e2e", "context": {"cluster": "e2e", "user": "e2e"}}],
+            "contexts": [{"name": "e2e", "context": {
+                "cluster": "e2e",
+                "user": "e2e",
+                "namespace": token::namespace(token),
+            }}],
             "current-context": "e2e",
         });
         let file = self.folder.path().join(format!("{name}.kubeconfig"));

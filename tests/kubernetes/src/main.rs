@@ -1,8 +1,8 @@
 //! The broker in a real cluster: an etcd and a kube-apiserver of our own on loopback, the real
 //! programs, and scenarios that read as stories. `cargo xtask e2e kubernetes` runs it.
 //!
-//! Brokers, drivers and controllers have the rights of service accounts of their own, so that what is
-//! granted is shown to be enough.
+//! What is installed are our manifests. Brokers, drivers and controllers have the rights of the service
+//! accounts in there, so that what is granted is shown to be enough.
 
 use std::{panic::AssertUnwindSafe, path::PathBuf, process::ExitCode, time::Instant};
 
@@ -11,6 +11,9 @@ use futures::FutureExt as _;
 
 mod actors;
 mod cluster;
+mod home;
+mod manifests;
+mod pods;
 mod ports;
 mod scenarios;
 mod token;
@@ -23,6 +26,10 @@ struct Args {
     /// Where etcd, kube-apiserver and kubectl are
     #[arg(long)]
     tools: PathBuf,
+
+    /// Where the CustomResourceDefinitions are that others have to install
+    #[arg(long)]
+    definitions: PathBuf,
 
     /// Only scenarios whose name contains one of these
     only: Vec<String>,
@@ -45,7 +52,7 @@ async fn main() -> ExitCode {
 async fn run(args: &Args) -> bool {
     let wanted = |name: &str| args.only.is_empty() || args.only.iter().any(|o| name.contains(o));
     let started = Instant::now();
-    let cluster = Cluster::start(&args.tools);
+    let cluster = Cluster::start(&args.tools, &args.definitions);
     println!("the API server is ready after {:.0?}", started.elapsed());
     let mut failed = Vec::new();
     for (name, scenario) in scenarios::all().into_iter().filter(|(name, _)| wanted(name)) {

@@ -6,9 +6,12 @@ use crate::cluster::Cluster;
 
 mod access;
 mod deletes;
+mod guide;
+mod installed;
 mod kinds;
 mod machines;
 mod outage;
+mod rights;
 mod startup;
 
 type Scenario = for<'a> fn(&'a Cluster) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
@@ -23,6 +26,14 @@ macro_rules! scenarios {
 }
 
 scenarios! {
+    // The first, while it is empty.
+    guide::the_guide_leads_from_an_empty_cluster_to_a_machine,
+    installed::all_components_together_are_taken,
+    installed::pods_of_ours_are_allowed_where_others_are_not,
+    rights::every_right_of_the_broker_has_a_reason,
+    rights::the_broker_uses_its_rights_and_asks_for_no_more,
+    rights::what_is_not_granted_is_denied,
+    rights::a_stolen_token_opens_nothing_else,
     machines::a_machine_is_made_from_a_class_and_a_secret_of_the_cluster,
     machines::an_edited_class_and_a_rotated_secret_reach_the_driver,
     machines::a_class_of_today_is_served_by_its_provider,
@@ -38,4 +49,5 @@ scenarios! {
     access::a_revoked_account_loses_its_open_stream,
     outage::work_goes_on_while_the_api_server_is_away,
     startup::a_kubeconfig_that_cannot_be_used_is_told_at_the_start,
+    startup::a_broker_without_any_cluster_says_where_it_looked,
 }

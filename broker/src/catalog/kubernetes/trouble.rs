@@ -30,7 +30,7 @@ impl Trouble {
                  or correct the driver's kind"
             ),
             Self::Forbidden(why) => format!(
-                "the broker may not read {kind}: let its service account get, list and watch it ({why})"
+                "the broker may not read {kind}: let its service account list and watch it ({why})"
             ),
             Self::Other(why) => format!("{kind} cannot be read: {why}"),
         }
@@ -105,7 +105,7 @@ mod tests {
         let status = |code| Status { code, ..Status::failure("the message", "Reason") };
         for (code, says) in [
             (404, "the API server knows no XClass (a.b/v1): install its CustomResourceDefinition"),
-            (403, "let its service account get, list and watch it (the message)"),
+            (403, "let its service account list and watch it (the message)"),
             (401, "does not know who we are"),
             (500, "XClass (a.b/v1) cannot be read: the message"),
         ] {

@@ -7,31 +7,20 @@ use tokio::time::{Instant, sleep};
 use tonic::Code;
 
 use crate::{
-    actors::{Beginning, World},
+    actors::{Beginning, DRIVER, World},
     cluster::{AUDIENCE, Cluster},
+    manifests::Overlay,
 };
 
 /// A secret of another namespace, which the broker may read as far as the cluster goes.
 fn foreign_secret(world: &World<'_>) -> String {
     let other = world.cluster.namespace();
-    let broker = format!("{}:broker", world.namespace);
     world.cluster.apply(&format!(
         "apiVersion: v1\nkind: Secret\nmetadata: {{name: foreign, namespace: {other}}}\n\
          stringData: {{userData: stolen}}\n"
     ));
-    let words =
-        ["create", "role", "secrets", "--verb=get,watch", "--resource=secrets", "-n", &other];
-    world.cluster.kubectl(&words);
-    let account = format!("--serviceaccount={broker}");
-    world.cluster.kubectl(&[
-        "create",
-        "rolebinding",
-        "b",
-        "--role=secrets",
-        &account,
-        "-n",
-        &other,
-    ]);
+    let folder = tempfile::tempdir().expect("a folder");
+    Overlay::of_classes(&other, &world.namespace, folder.path()).apply(world.cluster);
     world.class("thief", &format!("{{secretRef: {{name: foreign, namespace: {other}}}}}"));
     other
 }
@@ -108,17 +97,17 @@ pub(super) async fn a_revoked_account_loses_its_open_stream(cluster: &Cluster) {
     let world = World::new(cluster);
     world.class("plain", "{}");
     // First with a token that expires: the stream ends, and the driver comes back with the next.
-    let short = cluster.short_token(&world.namespace, "driver", Duration::from_secs(8));
+    let short = cluster.short_token(&world.namespace, DRIVER, Duration::from_secs(8));
     fs::write(world.path("driver.token"), short).expect("a file");
     let _driver = world.start_driver(&[]);
     world.until_status("a driver", &["drivers"], |text| text.contains("Ready")).await;
-    let next = cluster.token(&world.namespace, "driver", Some(AUDIENCE));
+    let next = cluster.token(&world.namespace, DRIVER, Some(AUDIENCE));
     fs::write(world.path("driver.token"), next).expect("a file");
     let came_back = |text: &str| text.matches("registered").count() >= 2;
     world.until_status("it came back", &["drivers", "describe", "sim-0"], came_back).await;
     world.create_patiently("worker-0", world.class_ref("plain")).await;
 
-    cluster.kubectl(&["delete", "serviceaccount", "driver", "-n", &world.namespace]);
+    cluster.kubectl(&["delete", "serviceaccount", DRIVER, "-n", &world.namespace]);
     world
         .until_status("no driver", &["drivers"], |text| text.contains("no driver is connected"))
         .await;
