@@ -174,6 +174,7 @@ fn registration(config: &Config, instance_id: &str, driver: &dyn Driver) -> wire
             // Each connection's own to say.
             returning: false,
             resumed: Vec::new(),
+            connected: Vec::new(),
         }),
         ..wire::Registration::default()
     }

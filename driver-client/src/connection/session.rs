@@ -248,7 +248,7 @@ impl<'a> Session<'a> {
                 self.shared.executor.forget(&MachineKey::from_wire(forget));
             }
             (None, Some(params)) => self.operation(id, &frame.operation_type, params),
-            (Some(Control::Welcome(_) | Control::Reject(_)), _) | (None, None) => {
+            (Some(Control::Welcome(_) | Control::Reject(_) | Control::Peers(_)), _) | (None, None) => {
                 debug!(kind = frame.operation_type, "ignoring a frame");
             }
         }

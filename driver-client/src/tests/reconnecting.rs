@@ -269,6 +269,7 @@ fn reject(retryable: bool, after: u64) -> Control {
         message: "one is enough".into(),
         retryable,
         retry_after: Some(wire_duration(Duration::from_secs(after))),
+        ..wire::Reject::default()
     })
 }
 

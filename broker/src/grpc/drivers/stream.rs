@@ -128,7 +128,7 @@ impl Drivers {
                     });
                 }
                 if native {
-                    outbound.send(Box::new(reject(&rejection))).await.map_err(gone)?;
+                    outbound.send(Box::new(reject(&rejection, &self.admission.replica))).await.map_err(gone)?;
                 }
                 return Err(rejected(&rejection));
             }
@@ -209,6 +209,7 @@ impl Drivers {
             let why = format!("too many drivers: {taken}");
             Rejection::new(Reason::Busy, why).retry_after(bounds::spread(AFTER_FULL))
         })?;
+        self.check_alone(&hello)?;
         let (terms, returning) = (hello.terms, hello.returning);
         let told = std::mem::take(&mut hello.resumed);
         let (times, queue) = (self.admission.times, self.admission.queue);
@@ -239,6 +240,17 @@ impl Drivers {
         Ok(())
     }
 
+    /// Another address than the one that a driver is connected by leads here: it would take its own
+    /// place, and what runs would be lost. If it is wrong about being connected, it may.
+    fn check_alone(&self, hello: &Hello) -> Result<(), Rejection> {
+        let seated = |key| self.registry.seated(key, &hello.instance).is_some();
+        if hello.connected.contains(&self.admission.replica) && hello.keys.iter().any(seated) {
+            let why = "this driver has a session with this replica already";
+            return Err(Rejection::new(Reason::Connected, why).retry_after(AFTER_FULL));
+        }
+        Ok(())
+    }
+
     fn welcome(&self, info: &Info) -> BrokerSide {
         let times = &self.admission.times;
         control(
@@ -251,6 +263,7 @@ impl Drivers {
                 ping_interval: times.ping_every.try_into().ok(),
                 dead_after: times.dead_after.try_into().ok(),
                 peers: Vec::new(),
+                others: None,
             }),
         )
     }
@@ -278,7 +291,7 @@ fn info(hello: Hello, territory: Territory, caller: &Caller) -> Info {
 }
 
 /// A rejection as a native driver reads it.
-fn reject(rejection: &Rejection) -> BrokerSide {
+fn reject(rejection: &Rejection, replica: &str) -> BrokerSide {
     control(
         "reject",
         Control::Reject(v1::Reject {
@@ -286,6 +299,7 @@ fn reject(rejection: &Rejection) -> BrokerSide {
             message: rejection.message.clone(),
             retryable: rejection.is_retryable(),
             retry_after: rejection.retry_after.and_then(|after| after.try_into().ok()),
+            replica_id: replica.to_owned(),
         }),
     )
 }
@@ -293,7 +307,7 @@ fn reject(rejection: &Rejection) -> BrokerSide {
 /// A rejection as any gRPC client reads it.
 fn rejected(rejection: &Rejection) -> Status {
     let code = match rejection.reason {
-        Reason::Duplicate => Code::AlreadyExists,
+        Reason::Duplicate | Reason::Connected => Code::AlreadyExists,
         Reason::Denied => Code::PermissionDenied,
         Reason::Draining | Reason::Busy => Code::Unavailable,
         Reason::Invalid | Reason::Protocol | Reason::Unspecified => Code::InvalidArgument,
