@@ -31,6 +31,7 @@ use crate::{
     metrics::Metrics,
     operation::{Answer, Claim, Code, Delivery, Ledger, Outcome, Request, Ticket, Trace, Waiter},
     registry::{Holder, Missing, Registry, Wanted},
+    replicas::Replicas,
     session::{Health, Refused, SessionHandle},
 };
 
@@ -52,6 +53,8 @@ pub struct Dispatcher {
     settle: Duration,
     metrics: Metrics,
     audit: Audit,
+    /// Where a driver may be that is not here.
+    replicas: Replicas,
 }
 
 impl Dispatcher {
@@ -65,7 +68,13 @@ impl Dispatcher {
         audit: Audit,
     ) -> Self {
         let stopping = Arc::default();
-        Self { registry, ledger, catalog, stopping, settle, metrics, audit }
+        let replicas = Replicas::new("", None);
+        Self { registry, ledger, catalog, stopping, settle, metrics, audit, replicas }
+    }
+
+    /// Whose callers are told which of these replicas has a driver that is not here.
+    pub fn among(self, replicas: Replicas) -> Self {
+        Self { replicas, ..self }
     }
 
     pub fn ledger(&self) -> &Ledger {
@@ -150,7 +159,9 @@ impl Dispatcher {
                 return Attempt::Done(Ok(Answered { answer, seen: None }));
             }
             Err(error @ Error::Lost(_)) => return Attempt::Again(error),
-            Err(error) if error.passes_with_a_driver() => return Attempt::NoDriver(error),
+            Err(error) if error.passes_with_a_driver() => {
+                return Attempt::NoDriver(error.among(&self.replicas));
+            }
             Err(error) => return Attempt::Done(Err(error)),
         };
         let operation = waiter.operation();
@@ -275,7 +286,12 @@ impl Dispatcher {
         self.registry.choose(wanted).map_err(|missing| match missing {
             Missing::NoDriver => {
                 let connected = self.registry.keys();
-                Error::NoDriver { wanted: key.clone(), connected, is_known: true }
+                Error::NoDriver {
+                    wanted: key.clone(),
+                    connected,
+                    is_known: true,
+                    elsewhere: Vec::new(),
+                }
             }
             Missing::NoneReady(why) => Error::NoneReady { key: key.clone(), why },
             Missing::Unsupported => Error::Unsupported { key: key.clone(), verb: request.verb },

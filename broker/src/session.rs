@@ -267,6 +267,7 @@ impl Session {
                 let changed = v1::SecretChanged { namespace, name };
                 self.machine.tell("secret_changed", Control::SecretChanged(changed));
             }
+            Command::Peers(peers) => self.machine.tell("peers", Control::Peers(peers)),
             Command::Forget(machine) => {
                 self.machine.tell("forget", forget(&machine));
             }

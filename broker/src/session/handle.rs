@@ -9,6 +9,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use broker_proto::v1;
 use broker_secret::Sensitive;
 use tokio::{
     sync::{Notify, mpsc, oneshot},
@@ -112,6 +113,7 @@ pub(super) enum Command {
     Probe(oneshot::Sender<()>),
     Drain { reason: String, after: Duration },
     SecretChanged { namespace: String, name: String },
+    Peers(v1::Peers),
     Forget(MachineId),
 }
 
@@ -275,6 +277,17 @@ impl SessionHandle {
         if self.0.commands.try_send(command).is_err() {
             tracing::debug!(session = %self.info().id, "too busy to be told of a rotated secret");
         }
+    }
+
+    /// Tells a native driver of the other replicas. Says whether there was room to.
+    pub fn peers_changed(&self, peers: &v1::Peers) -> bool {
+        if !self.is_native() {
+            return true;
+        }
+        // The places of operations are not to be taken.
+        self.0.commands.capacity() > self.0.limit
+            && self.0.commands.try_send(Command::Peers(peers.clone())).is_ok()
+            || self.0.commands.is_closed()
     }
 
     /// Another instance changes the machine: what this one remembers of it is not true any more. Best

@@ -128,7 +128,10 @@ impl Drivers {
                     });
                 }
                 if native {
-                    outbound.send(Box::new(reject(&rejection, &self.admission.replica))).await.map_err(gone)?;
+                    outbound
+                        .send(Box::new(reject(&rejection, &self.admission.replica)))
+                        .await
+                        .map_err(gone)?;
                 }
                 return Err(rejected(&rejection));
             }
@@ -253,6 +256,8 @@ impl Drivers {
 
     fn welcome(&self, info: &Info) -> BrokerSide {
         let times = &self.admission.times;
+        // Taken with the seat: whoever tells of a later change finds this session.
+        let others = self.replicas.peers().to_wire();
         control(
             "welcome",
             Control::Welcome(v1::Welcome {
@@ -262,8 +267,8 @@ impl Drivers {
                 protocol: PROTOCOL,
                 ping_interval: times.ping_every.try_into().ok(),
                 dead_after: times.dead_after.try_into().ok(),
-                peers: Vec::new(),
-                others: None,
+                peers: others.peers.iter().map(|peer| peer.address.clone()).collect(),
+                others: Some(others),
             }),
         )
     }
