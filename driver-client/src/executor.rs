@@ -202,6 +202,10 @@ impl Executor {
         self.lock().table.forget(machine);
     }
 
+    pub(crate) fn abandon(&self, address: AddressId) {
+        self.lock().table.abandon(address);
+    }
+
     pub(crate) fn owes(&self, address: AddressId) -> Owed {
         self.lock().table.owes(address)
     }

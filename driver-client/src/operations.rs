@@ -36,8 +36,8 @@ use crate::{
     error::{Code, Error},
 };
 
-/// One broker address that we were told to dial, by its place in the configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// One broker address that we dial, by the order in which we came to know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct AddressId(pub(crate) usize);
 
 /// One session, over all addresses and the life of the process.
@@ -332,6 +332,14 @@ impl Table {
     pub(crate) fn told(&mut self, address: AddressId, report: Report) {
         if report.request.verb.mutates() {
             self.unreported.push(address, report, true);
+        }
+    }
+
+    /// Nothing will ever be told to this address any more. What runs for it goes on: others may ask for it.
+    pub(crate) fn abandon(&mut self, address: AddressId) {
+        self.unreported.forget(address);
+        for execution in self.executions.values_mut() {
+            execution.waiters.retain(|waiter| waiter.ticket.address != address);
         }
     }
 

@@ -30,6 +30,7 @@ use crate::{
     classes::Classes,
     error::{Code, Error},
     executor::{Event, Submitted},
+    fleet::Target,
     operation::{Job, time_left},
     operations::{AddressId, MachineKey, Report, SessionId, Ticket, busy},
     verb::Verb,
@@ -77,6 +78,7 @@ const KEPT_SENT: usize = 4096;
 pub(super) struct Session<'a> {
     shared: &'a Shared,
     address: AddressId,
+    target: &'a Target,
     id: SessionId,
     classes: Arc<Classes>,
     events: mpsc::Receiver<Event>,
@@ -103,6 +105,7 @@ impl<'a> Session<'a> {
     pub(super) fn new(
         shared: &'a Shared,
         address: AddressId,
+        target: &'a Target,
         classes: Arc<Classes>,
         dead_after: Duration,
     ) -> Self {
@@ -121,6 +124,7 @@ impl<'a> Session<'a> {
         Self {
             shared,
             address,
+            target,
             id,
             classes,
             events,
@@ -243,12 +247,15 @@ impl<'a> Session<'a> {
                 let after: Duration = after.unwrap_or(Duration::ZERO);
                 self.leave_at = Some(Instant::now() + after.min(LONGEST_STAY));
             }
+            (Some(Control::Peers(peers)), _) => {
+                self.shared.fleet.tell(self.address, self.target, &peers);
+            }
             (Some(Control::SecretChanged(_)), _) => self.classes.secret_changed(),
             (Some(Control::Forget(forget)), _) => {
                 self.shared.executor.forget(&MachineKey::from_wire(forget));
             }
             (None, Some(params)) => self.operation(id, &frame.operation_type, params),
-            (Some(Control::Welcome(_) | Control::Reject(_) | Control::Peers(_)), _) | (None, None) => {
+            (Some(Control::Welcome(_) | Control::Reject(_)), _) | (None, None) => {
                 debug!(kind = frame.operation_type, "ignoring a frame");
             }
         }

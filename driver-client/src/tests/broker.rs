@@ -36,6 +36,7 @@ pub(super) struct Brokers {
     brokers: Vec<Broker>,
     pipes: HashMap<String, Sender<io::Result<DuplexStream>>>,
     servers: Arc<Servers>,
+    open: Option<String>,
 }
 
 /// Ends the brokers when the test is over.
@@ -72,6 +73,8 @@ struct Service {
 
 struct Pipes {
     pipes: HashMap<String, Sender<io::Result<DuplexStream>>>,
+    /// The way to this one can be listened in on.
+    open: Option<String>,
     /// A driver's dialler outlives `Brokers` in most tests.
     _servers: Arc<Servers>,
 }
@@ -93,7 +96,7 @@ impl Brokers {
             pipes.insert(format!("http://broker-{number}"), dial);
             brokers.push(Broker { shelf, sessions });
         }
-        Self { brokers, pipes, servers: Arc::new(servers) }
+        Self { brokers, pipes, servers: Arc::new(servers), open: None }
     }
 
     pub(super) fn take(&mut self) -> Broker {
@@ -107,7 +110,16 @@ impl Brokers {
     }
 
     pub(super) fn dial(&self) -> Arc<dyn Dial> {
-        Arc::new(Pipes { pipes: self.pipes.clone(), _servers: self.servers.clone() })
+        Arc::new(Pipes {
+            pipes: self.pipes.clone(),
+            open: self.open.clone(),
+            _servers: self.servers.clone(),
+        })
+    }
+
+    /// Where everybody can listen in on the way to this one.
+    pub(super) fn open_only(self, address: &str) -> Self {
+        Self { open: Some(address.to_owned()), ..self }
     }
 }
 
@@ -123,8 +135,8 @@ impl Dial for Pipes {
         endpoint(address)?.connect_with_connector(connector).await
     }
 
-    fn is_private(&self, _: &str, _: &Tls) -> bool {
-        true
+    fn is_private(&self, address: &str, _: &Tls) -> bool {
+        self.open.as_deref() != Some(address)
     }
 }
 
@@ -149,6 +161,19 @@ impl Broker {
 }
 
 impl Peer {
+    /// Welcomes the driver as this replica.
+    pub(super) async fn welcome_as(&mut self, replica: &str, others: Option<wire::Peers>) {
+        self.control(Control::Welcome(wire::Welcome {
+            session_id: "s".into(),
+            session_token: "token".into(),
+            replica_id: replica.into(),
+            dead_after: Some(wire_duration(Duration::from_secs(3600))),
+            others,
+            ..wire::Welcome::default()
+        }))
+        .await;
+    }
+
     pub(super) async fn control(&mut self, control: Control) {
         self.send(wire::BrokerSide { control: Some(control), ..wire::BrokerSide::default() }).await;
     }
