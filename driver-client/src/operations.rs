@@ -13,6 +13,7 @@
 //!    changed the machine since. Failures are not remembered.
 //! 3. Mutations outlive the session they came on. What ends, or still runs, without its session is
 //!    handed to the next session of the same broker address ([`Table::resume`]).
+//!    Meanwhile every other broker hears of it as an [`Orphan`]: who waited there may ask elsewhere.
 //! 4. Reads run freely, and are given up together with their session: their caller asks again.
 
 mod key;
@@ -64,6 +65,13 @@ pub(crate) struct Report {
     pub(crate) request: Arc<Request>,
     pub(crate) outcome: Arc<Outcome>,
     pub(crate) ended: Instant,
+}
+
+/// What was asked for by a broker that we have lost, and that may be asked for through others.
+#[derive(Clone, Debug)]
+pub(crate) enum Orphan {
+    Runs(Arc<Request>),
+    Ended(Report),
 }
 
 /// What becomes of a request.
@@ -297,16 +305,21 @@ impl Table {
         Some((report, tickets))
     }
 
-    /// A session is over. Its mutations run on, without an owner; returns the reads to stop.
-    pub(crate) fn leave(&mut self, session: SessionId) -> Vec<ExecutionId> {
-        let mut abandoned = Vec::new();
+    /// A session is over. Its mutations run on, without an owner; returns the reads to stop, and these.
+    pub(crate) fn leave(&mut self, session: SessionId) -> (Vec<ExecutionId>, Vec<Arc<Request>>) {
+        let (mut abandoned, mut orphaned) = (Vec::new(), Vec::new());
         for (id, execution) in &mut self.executions {
             if execution.request.verb.mutates() {
+                let mut asked = false;
                 for waiter in &mut execution.waiters {
                     if waiter.ticket.session == Some(session) {
                         waiter.ticket.session = None;
                         waiter.ticket.operation = None;
+                        asked = true;
                     }
+                }
+                if asked {
+                    orphaned.push(execution.request.clone());
                 }
                 execution.merge_orphans();
             } else {
@@ -317,7 +330,7 @@ impl Table {
                 }
             }
         }
-        abandoned
+        (abandoned, orphaned)
     }
 
     /// Keeps an answer that did not reach its broker, for the next session to it.
@@ -372,11 +385,14 @@ impl Table {
         Resume { ended, running }
     }
 
-    /// Tells a broker what we know, whether or not it knows it already.
+    /// Tells a broker what we know, whether or not it knows it already: also what we run for another that
+    /// is gone.
     pub(crate) fn recollect(&self, address: AddressId, now: Instant) -> Recollection {
         let asked = |execution: &&Execution| {
             execution.request.verb.mutates()
-                && execution.waiters.iter().any(|waiter| waiter.ticket.address == address)
+                && execution.waiters.iter().any(|waiter| {
+                    waiter.ticket.address == address || waiter.ticket.session.is_none()
+                })
         };
         let lately = |report: &&Report| {
             now.saturating_duration_since(report.ended) < REMEMBERED_FOR

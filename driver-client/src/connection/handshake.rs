@@ -127,14 +127,7 @@ async fn welcome(
 /// What a Hello has room for: what runs first, then the newest.
 fn resumed(recollection: &Recollection) -> Vec<wire::Resumed> {
     let running = recollection.running.iter().map(|request| outbox::resumed(request));
-    let ended = recollection.ended.iter().map(|report| {
-        let code = report.outcome.as_ref().as_ref().map_or_else(|error| error.code() as i32, |_| 0);
-        wire::Resumed {
-            result: Some(wire::OperationResult { code, ..Default::default() }),
-            age: report.ended.elapsed().try_into().ok(),
-            ..outbox::resumed(&report.request)
-        }
-    });
+    let ended = recollection.ended.iter().map(outbox::ended);
     let mut room = MOST_RESUMED;
     let fits = |resumed: &wire::Resumed| {
         let left = room.checked_sub(resumed.encoded_len());

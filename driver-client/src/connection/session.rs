@@ -29,10 +29,10 @@ use super::{
 use crate::{
     classes::Classes,
     error::{Code, Error},
-    executor::{Event, Submitted},
+    executor::{Ears, Event, Submitted},
     fleet::Target,
     operation::{Job, time_left},
-    operations::{AddressId, MachineKey, Report, SessionId, Ticket, busy},
+    operations::{AddressId, MachineKey, Orphan, Report, SessionId, Ticket, busy},
     verb::Verb,
 };
 
@@ -74,6 +74,8 @@ const GOODBYE: Duration = Duration::from_secs(2);
 const LONGEST_STAY: Duration = Duration::from_secs(60 * 60);
 /// How many written successes are kept for the case that the stream breaks.
 const KEPT_SENT: usize = 4096;
+/// How many operations of lost brokers wait to be told.
+const MOST_ORPHANS: usize = 4096;
 
 pub(super) struct Session<'a> {
     shared: &'a Shared,
@@ -82,6 +84,7 @@ pub(super) struct Session<'a> {
     id: SessionId,
     classes: Arc<Classes>,
     events: mpsc::Receiver<Event>,
+    orphans: mpsc::Receiver<Orphan>,
     outbox: Outbox,
     /// The operations of this stream without an answer.
     outstanding: HashMap<i32, Outstanding>,
@@ -113,7 +116,9 @@ impl<'a> Session<'a> {
         let most_outstanding = capacity.saturating_mul(4).max(OUTSTANDING_AT_LEAST);
         // Two events for each operation of this stream, one for each that it takes over.
         let (sender, events) = mpsc::channel(most_outstanding * 2 + capacity * 2);
-        let (id, resume) = shared.executor.join(address, sender);
+        let (orphaned, orphans) = mpsc::channel(MOST_ORPHANS);
+        let ears = Ears { events: sender, orphans: orphaned };
+        let (id, resume) = shared.executor.join(address, ears);
         let mut outbox = Outbox::default();
         for report in resume.ended {
             outbox.report(None, report);
@@ -128,6 +133,7 @@ impl<'a> Session<'a> {
             id,
             classes,
             events,
+            orphans,
             outbox,
             outstanding: HashMap::new(),
             most_outstanding,
@@ -213,6 +219,10 @@ impl<'a> Session<'a> {
                         let Ok(event) = self.events.try_recv() else { break };
                         self.tell(event);
                     }
+                }
+                // Behind all else: nobody waits for it yet.
+                Some(orphan) = self.orphans.recv(), if self.outbox.len() < AT_ONCE => {
+                    self.outbox.orphan(&orphan);
                 }
                 () = &mut alarm => {
                     let dead_at = self.heard + self.dead_after;

@@ -253,6 +253,24 @@ impl Peer {
         }
     }
 
+    /// The result, whatever is told of other brokers' operations before it.
+    pub(super) async fn result_among_orphans(&mut self, id: i32) -> wire::OperationResult {
+        loop {
+            match self.next().await.expect("the driver is there") {
+                wire::DriverSide { response: Some(Frame::Resumed(resumed)), .. } => {
+                    assert!(resumed.elsewhere, "{resumed:?}");
+                }
+                wire::DriverSide {
+                    operation_id, response: Some(Frame::Result(result)), ..
+                } => {
+                    assert_eq!(operation_id, id);
+                    return result;
+                }
+                other => panic!("not a result: {other:?}"),
+            }
+        }
+    }
+
     /// The usual two frames of an operation that is executed.
     pub(super) async fn executed(&mut self, id: i32) -> wire::OperationResult {
         self.accepted(id).await;
@@ -266,12 +284,16 @@ impl Peer {
         }
     }
 
-    /// Sends a ping and returns the pong, which also proves that all before it was handled.
+    /// Sends a ping and returns the pong, which also proves that all before it was handled. What is
+    /// told of other brokers' operations may come before it.
     pub(super) async fn ping(&mut self, sequence: u64) -> wire::Pong {
         self.control(Control::Ping(wire::Ping { sequence })).await;
-        match self.next().await.expect("the driver is there").response {
-            Some(Frame::Pong(pong)) if pong.sequence == sequence => pong,
-            other => panic!("not the pong: {other:?}"),
+        loop {
+            match self.next().await.expect("the driver is there").response {
+                Some(Frame::Pong(pong)) if pong.sequence == sequence => return pong,
+                Some(Frame::Resumed(resumed)) if resumed.elsewhere => {}
+                other => panic!("not the pong: {other:?}"),
+            }
         }
     }
 

@@ -179,3 +179,32 @@ async fn a_token_does_not_follow_a_peer_into_the_open() {
     assert!(timeout(WHILE, second.dialled()).await.is_err(), "everyone could read it");
     session.ping(1).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_a_lost_replica_asked_for_is_told_to_the_others_and_can_be_asked_for_there() {
+    let (running, mut brokers) = replicas(2);
+    let mut first = welcome(&mut brokers[0], 0, peers(1, [1])).await;
+    let mut second = welcome(&mut brokers[1], 1, peers(1, [0])).await;
+    second.ask(1, "create", "done").await;
+    assert_eq!(second.executed(1).await.code, 0);
+    second.ask(2, "create", "held-m").await;
+    second.accepted(2).await;
+    first.ping(1).await;
+    second.cut().await;
+
+    // That it runs, and what may have been answered to nobody.
+    let told = [first.resumed().await, first.resumed().await];
+    assert!(told.iter().all(|orphan| orphan.elsewhere));
+    assert_eq!((told[0].machine_name.as_str(), &told[0].result), ("held-m", &None));
+    let code = |orphan: &wire::Resumed| orphan.result.as_ref().map(|result| result.code);
+    assert_eq!((told[1].machine_name.as_str(), code(&told[1])), ("done", Some(0)));
+
+    first.ask(1, "create", "held-m").await;
+    first.accepted(1).await;
+    running.script.gate.add_permits(1);
+    let result = first.result_among_orphans(1).await;
+    assert_eq!(provider_id(&result), "id-held-m");
+    first.ask(2, "create", "done").await;
+    assert_eq!(provider_id(&first.result_among_orphans(2).await), "id-done");
+    assert_eq!(running.script.calls().len(), 2, "each was executed once");
+}

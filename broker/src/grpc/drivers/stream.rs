@@ -158,7 +158,9 @@ impl Drivers {
             })
         });
         let resumed = |operation: v1::Resumed| {
-            if let Some(machine) = self.ledger.resumed(&operation, info, stranger) {
+            // What another replica asked for is as new to us as what an earlier process did.
+            let unknown = stranger || operation.elsewhere;
+            if let Some(machine) = self.ledger.resumed(&operation, info, unknown) {
                 handle.forget(machine);
             }
         };
