@@ -169,7 +169,7 @@ impl Replicas {
     }
 
     /// Those who have a Lease are these.
-    fn present(&self, present: Vec<Peer>) {
+    pub fn present(&self, present: Vec<Peer>) {
         self.change(|sources| sources.present = Some(present));
     }
 

@@ -70,7 +70,7 @@ impl Report {
     }
 
     /// As the others read it: as much as there is room for.
-    pub(super) fn to_text(&self) -> String {
+    pub fn to_text(&self) -> String {
         let line = |(key, drivers): (&DriverKey, &usize)| Line {
             api_version: key.api_version.to_string(),
             kind: key.kind.to_string(),
@@ -88,7 +88,7 @@ impl Report {
     }
 
     /// What another one wrote; nothing where that makes no sense.
-    pub(super) fn from_text(text: &str) -> Self {
+    pub fn from_text(text: &str) -> Self {
         if text.len() > LONGEST {
             return Self::default();
         }
