@@ -130,12 +130,18 @@ impl Replicas {
     }
 
     /// Why this replica should not take work yet: the others have drivers that have not come here so
-    /// far. Once it may, it always may: a driver that comes to another one first is no reason.
-    pub fn awaits(&self, ours: impl FnOnce() -> Report) -> Option<String> {
+    /// far, or what those serve is `unread`. Once it may, it always may: a driver that comes to another
+    /// one first is no reason.
+    pub fn awaits(
+        &self,
+        ours: impl FnOnce() -> Report,
+        unread: impl FnOnce() -> Option<String>,
+    ) -> Option<String> {
         if self.0.gathered.load(Ordering::Acquire) {
             return None;
         }
-        let why = self.lacks(ours).filter(|_| self.0.born.elapsed() < GATHER_FOR);
+        let why = self.lacks(ours).or_else(unread);
+        let why = why.filter(|_| self.0.born.elapsed() < GATHER_FOR);
         if why.is_none() {
             self.0.gathered.store(true, Ordering::Release);
         }
@@ -258,6 +264,10 @@ mod tests {
         Peer { id: Some(id.into()), address: format!("{id}:1").into(), report: Arc::new(report) }
     }
 
+    fn awaits(replicas: &Replicas, ours: impl FnOnce() -> Report) -> Option<String> {
+        replicas.awaits(ours, || None)
+    }
+
     fn addresses(replicas: &Replicas) -> Vec<String> {
         replicas.peers().peers.iter().map(|peer| peer.address.to_string()).collect()
     }
@@ -307,23 +317,25 @@ mod tests {
         let ours = |drivers| move || Report::with(key("K"), drivers);
         let replicas = Replicas::new("a", None);
         replicas.expect();
-        let why = replicas.awaits(Report::default).unwrap();
+        let why = awaits(&replicas, Report::default).unwrap();
         assert!(why.contains("not known yet"), "{why}");
         replicas.present(vec![peer("b", 0), peer("c", 2)]);
-        let why = replicas.awaits(ours(1)).unwrap();
+        let why = awaits(&replicas, ours(1)).unwrap();
         assert_eq!(why, "replica c (c:1) has 2 drivers for K (v1), this one has 1");
-        assert_eq!(replicas.awaits(ours(2)), None);
-        assert_eq!(replicas.awaits(Report::default), None, "it was ready once");
+        let unread = || Some("unread".to_owned());
+        assert_eq!(replicas.awaits(ours(2), unread).as_deref(), Some("unread"));
+        assert_eq!(awaits(&replicas, ours(2)), None);
+        assert_eq!(awaits(&replicas, Report::default), None, "it was ready once");
 
         let replicas = Replicas::new("a", None);
         replicas.present(vec![peer("c", 2)]);
-        assert!(replicas.awaits(Report::default).is_some());
+        assert!(awaits(&replicas, Report::default).is_some());
         tokio::time::advance(GATHER_FOR).await;
-        assert_eq!(replicas.awaits(Report::default), None);
+        assert_eq!(awaits(&replicas, Report::default), None);
     }
 
     #[test]
     fn one_that_is_alone_waits_for_nobody() {
-        assert_eq!(Replicas::new("a", None).awaits(Report::default), None);
+        assert_eq!(awaits(&Replicas::new("a", None), Report::default), None);
     }
 }

@@ -8,7 +8,7 @@ use axum::{
 };
 
 use super::Web;
-use crate::replicas::Report;
+use crate::{catalog::Reading, inspect::Rooms, replicas::Report};
 
 struct Check {
     name: &'static str,
@@ -39,10 +39,22 @@ pub(super) async fn readyz(
         },
         Check {
             name: "has-drivers-of-replicas",
-            fails: rooms.replicas.awaits(|| Report::of(&rooms.registry)).map(Into::into),
+            fails: rooms
+                .replicas
+                .awaits(|| Report::of(&rooms.registry), || unread(rooms))
+                .map(Into::into),
         },
     ];
     probe(&checks, query.as_deref())
+}
+
+/// Which classes of the drivers here were never read so far.
+fn unread(rooms: &Rooms) -> Option<String> {
+    let keys = rooms.registry.keys();
+    keys.iter().find_map(|key| match rooms.catalog.reading(&key.api_version, &key.kind) {
+        Reading::Never(why) => Some(why),
+        Reading::Current | Reading::Stale(_) => None,
+    })
 }
 
 fn probe(checks: &[Check], query: Option<&str>) -> (StatusCode, String) {

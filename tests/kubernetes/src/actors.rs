@@ -270,13 +270,20 @@ fn accounts(namespace: &str) -> String {
         "{apiGroups: [''], resources: [secrets], verbs: [get, watch]}",
         namespace,
     );
+    let leases = rights(
+        "Role",
+        &format!("name: broker-leases, namespace: {namespace}"),
+        "{apiGroups: [coordination.k8s.io], resources: [leases], \
+          verbs: [get, list, watch, create, update, delete]}",
+        namespace,
+    );
     let reviews = rights(
         "ClusterRole",
         &format!("name: {namespace}-reviews"),
         "{apiGroups: [authentication.k8s.io], resources: [tokenreviews], verbs: [create]}",
         namespace,
     );
-    accounts + &secrets + &reviews
+    accounts + &secrets + &leases + &reviews
 }
 
 /// The right of the broker to read classes.
