@@ -50,9 +50,9 @@ async fn a_driver_goes_to_every_replica_that_is_named_and_leaves_those_that_are_
     // From two to five.
     let begin = Instant::now();
     first.control(Control::Peers(peers(2, 1..5))).await;
-    for number in 2..5 {
+    for (number, broker) in brokers.iter_mut().enumerate().skip(2) {
         let others = peers(1, (0..5).filter(|n| *n != number));
-        sessions.push(welcome(&mut brokers[number], number, others).await);
+        sessions.push(welcome(broker, number, others).await);
     }
     assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
     for (number, session) in sessions.iter_mut().enumerate() {

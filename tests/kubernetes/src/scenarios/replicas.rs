@@ -238,7 +238,7 @@ pub(super) async fn a_replica_that_is_killed_under_load_loses_nothing_and_makes_
     let world = World::new(cluster);
     world.class("small", "{createDelay: 150ms}");
     let replicas = Replicas::new(&world);
-    let mut brokers = vec![replicas.start("r-0"), replicas.start("r-1"), replicas.start("r-2")];
+    let mut brokers = [replicas.start("r-0"), replicas.start("r-1"), replicas.start("r-2")];
     let _drivers = [replicas.driver("sim-a", &brokers[0]), replicas.driver("sim-b", &brokers[0])];
     let met = ["sim-a", "sim-b"];
     replicas.until_met(&brokers.iter().collect::<Vec<_>>(), &met).await;
