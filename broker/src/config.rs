@@ -18,7 +18,7 @@ use broker_otlp::Endpoint;
 use serde::Deserialize;
 
 pub use self::values::CatalogSource;
-use self::values::{KindPolicy, Span};
+use self::values::{KindPolicy, Place, Span};
 use crate::{
     audit::{self, Rotation},
     auth,
@@ -42,6 +42,8 @@ const REVIEWS: NonZeroU32 = NonZeroU32::new(50).expect("not zero");
 const LONGEST_QUEUE: usize = 1_000_000;
 const SMALLEST_AUDIT: u64 = 1 << 20;
 const MOST_AUDITS: u32 = 1_000;
+/// Of names in Kubernetes.
+const LONGEST_LABEL: usize = 63;
 
 /// The settings of `serve`, as they were given.
 #[derive(Debug, Default, clap::Args, Deserialize)]
@@ -107,6 +109,21 @@ pub struct Options {
     /// What this broker calls itself among several [default: a random name]
     #[arg(long, env = "BROKER_REPLICA", value_name = "NAME")]
     replica: Option<String>,
+
+    /// Where drivers reach the other replicas, separated by commas; this one may be among them. For
+    /// brokers outside of a cluster: in one, Leases tell
+    #[arg(long, env = "BROKER_PEERS", value_name = "HOST:PORT", value_delimiter = ',')]
+    #[serde(default)]
+    peers: Vec<Place>,
+
+    /// Where drivers reach this replica. In a cluster it is written into a Lease, from which the
+    /// other replicas know it [default: it is not told]
+    #[arg(long, env = "BROKER_ADVERTISE", value_name = "HOST:PORT")]
+    advertise: Option<Place>,
+
+    /// The namespace of these Leases [default: that of the pod, or of the kubeconfig]
+    #[arg(long, env = "BROKER_LEASE_NAMESPACE", value_name = "NAMESPACE")]
+    lease_namespace: Option<String>,
 
     /// The broker's certificate as PEM, with those that lead to its CA; read again when it changes
     #[arg(long, env = "BROKER_TLS_CERT", value_name = "FILE")]
@@ -239,6 +256,7 @@ pub struct Config {
     pub tls: Option<broker_tls::server::Files>,
     pub seating: Seating,
     pub admission: Admission,
+    pub neighbours: Neighbours,
     pub grace: Duration,
     pub policy: Option<PathBuf>,
     pub tokens: Option<PathBuf>,
@@ -251,6 +269,19 @@ pub struct Config {
     pub otlp: Option<Otlp>,
     /// Where it came from, to be read again.
     pub file: Option<PathBuf>,
+}
+
+/// How replicas know each other.
+#[derive(Clone, Debug, Default)]
+pub struct Neighbours {
+    /// Where drivers reach the others.
+    pub peers: Vec<String>,
+    /// Where they reach this one.
+    pub advertise: Option<String>,
+    /// Whether the others are told so by a Lease.
+    pub leases: bool,
+    /// Where that is; `None` for where this process is.
+    pub lease_namespace: Option<String>,
 }
 
 /// How tokens of service accounts are known.
@@ -307,6 +338,16 @@ impl Options {
             refusal_lines: options.refusal_lines.unwrap_or(limits.refusal_lines),
         };
         check_limits(&limits)?;
+        let replica = options.replica.unwrap_or(admission.replica);
+        let in_cluster = matches!(options.catalog, Some(CatalogSource::Kubernetes(_)));
+        let neighbours =
+            neighbours(options.peers, options.advertise, options.lease_namespace, in_cluster)?;
+        if neighbours.leases && !is_label(&replica) {
+            bail!(
+                "--replica {replica:?} cannot name a Lease: use lower case letters, digits and '-', \
+                 at most {LONGEST_LABEL} of them"
+            );
+        }
         let config = Config {
             listen: options.listen.unwrap_or_else(|| ([127, 0, 0, 1], 5000).into()),
             admin: options.admin.unwrap_or_else(|| ([127, 0, 0, 1], 8080).into()),
@@ -320,10 +361,11 @@ impl Options {
             admission: Admission {
                 times,
                 queue: options.queue.unwrap_or(admission.queue),
-                replica: options.replica.unwrap_or(admission.replica),
+                replica,
                 settle: span(options.settle, admission.settle),
                 ..admission
             },
+            neighbours,
             grace: span(options.grace, Duration::from_secs(30)),
             policy: options.policy,
             tokens: options.tokens,
@@ -380,6 +422,9 @@ impl Options {
             grace: self.grace.or(other.grace),
             settle: self.settle.or(other.settle),
             replica: self.replica.or(other.replica),
+            peers: first(self.peers, other.peers),
+            advertise: self.advertise.or(other.advertise),
+            lease_namespace: self.lease_namespace.or(other.lease_namespace),
             tls_cert: self.tls_cert.or(other.tls_cert),
             tls_key: self.tls_key.or(other.tls_key),
             client_ca: self.client_ca.or(other.client_ca),
@@ -453,6 +498,35 @@ fn tls_files(
         (None, None, None) => Ok(None),
         _ => bail!("TLS needs both --tls-cert and --tls-key; --client-ca goes with them"),
     }
+}
+
+fn neighbours(
+    peers: Vec<Place>,
+    advertise: Option<Place>,
+    lease_namespace: Option<String>,
+    in_cluster: bool,
+) -> anyhow::Result<Neighbours> {
+    if lease_namespace.is_some() && advertise.is_none() {
+        bail!("--lease-namespace needs --advertise: a Lease tells where this replica is reached");
+    }
+    if lease_namespace.as_deref().is_some_and(|namespace| !is_label(namespace)) {
+        bail!("--lease-namespace is not the name of a namespace");
+    }
+    Ok(Neighbours {
+        leases: advertise.is_some() && (in_cluster || lease_namespace.is_some()),
+        peers: peers.into_iter().map(|place| place.0).collect(),
+        advertise: advertise.map(|place| place.0),
+        lease_namespace,
+    })
+}
+
+/// Whether it can be a name in Kubernetes.
+fn is_label(name: &str) -> bool {
+    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    (1..=LONGEST_LABEL).contains(&name.len())
+        && name.chars().all(inner)
+        && !name.starts_with('-')
+        && !name.ends_with('-')
 }
 
 fn audit_target(
@@ -556,6 +630,20 @@ mod tests {
     }
 
     #[test]
+    fn leases_are_kept_in_a_cluster_by_who_can_be_reached() {
+        let of = |args: &[&str]| checked(args).unwrap().neighbours;
+        assert!(!of(&["--catalog", "kubernetes"]).leases);
+        assert!(!of(&["--advertise", "a:1", "--replica", "Mine"]).leases, "in no cluster");
+        assert!(of(&["--catalog", "kubernetes", "--advertise", "[::1]:5000"]).leases);
+        assert!(of(&["--advertise", "a:1", "--lease-namespace", "brokers"]).leases);
+        let file = file("peers: [one:1, two:2]\nadvertise: one:1\n");
+        let listed = of(&["--config", file.path().to_str().unwrap()]);
+        assert_eq!(listed.peers, ["one:1", "two:2"]);
+        assert_eq!(listed.advertise.as_deref(), Some("one:1"));
+        assert_eq!(of(&["--peers", "a:1,b:2"]).peers, ["a:1", "b:2"]);
+    }
+
+    #[test]
     fn what_cannot_work_is_refused_with_a_reason() {
         let wrong = file("quue: 5\n");
         for (args, reason) in [
@@ -579,6 +667,14 @@ mod tests {
             (&["--identity-share", "0"], "more than 0"),
             (&["--identity-share", "NaN"], "more than 0"),
             (&["--otlp-sample", "1.5"], "from 0 to 1"),
+            (&["--peers", "one:1,two"], "\"two\" is not HOST:PORT"),
+            (&["--advertise", "http://one:1"], "is not HOST:PORT"),
+            (&["--lease-namespace", "brokers"], "needs --advertise"),
+            (&["--lease-namespace", "A", "--advertise", "a:1"], "not the name of a namespace"),
+            (
+                &["--catalog", "kubernetes", "--advertise", "a:1", "--replica", "Mine"],
+                "cannot name a Lease",
+            ),
             (&["--otlp-sample", "NaN"], "from 0 to 1"),
         ] {
             let error = format!("{:#}", checked(args).unwrap_err());

@@ -36,6 +36,7 @@ use crate::{
         Answer, Bell, Claim, Code, Delivery, Ledger, Outcome, Request, Ticket, Trace, Waiter,
     },
     registry::{Holder, Missing, Registry, Wanted},
+    replicas::Replicas,
     session::{Health, Refused, SessionHandle},
 };
 
@@ -57,6 +58,8 @@ pub struct Dispatcher {
     settle: Duration,
     metrics: Metrics,
     audit: Audit,
+    /// Where a driver may be that is not here.
+    replicas: Replicas,
 }
 
 impl Dispatcher {
@@ -70,7 +73,13 @@ impl Dispatcher {
         audit: Audit,
     ) -> Self {
         let stopping = Arc::default();
-        Self { registry, ledger, catalog, stopping, settle, metrics, audit }
+        let replicas = Replicas::new("", None);
+        Self { registry, ledger, catalog, stopping, settle, metrics, audit, replicas }
+    }
+
+    /// Whose callers are told which of these replicas has a driver that is not here.
+    pub fn among(self, replicas: Replicas) -> Self {
+        Self { replicas, ..self }
     }
 
     pub fn ledger(&self) -> &Ledger {
@@ -208,8 +217,13 @@ impl Dispatcher {
             Ok(Started::TooEarly(_)) => Step::Over(Err(Error::Settling)),
             Ok(Started::Remembered(answer)) => Step::Over(Ok(Answered { answer, seen: None })),
             Err(error @ Error::Lost(_)) => Step::again(account, error),
-            Err(error) if error.passes_with_a_driver() && account.ask.wait_for_driver => {
-                Step::Pause(Pause::NoDriver(error))
+            Err(error) if error.passes_with_a_driver() => {
+                let error = error.among(&self.replicas);
+                if account.ask.wait_for_driver {
+                    Step::Pause(Pause::NoDriver(error))
+                } else {
+                    Step::Over(Err(error))
+                }
             }
             Err(error) => Step::Over(Err(error)),
         }
@@ -340,7 +354,12 @@ impl Dispatcher {
         self.registry.choose(wanted).map_err(|missing| match missing {
             Missing::NoDriver => {
                 let connected = self.registry.keys();
-                Error::NoDriver { wanted: key.clone(), connected, is_known: true }
+                Error::NoDriver {
+                    wanted: key.clone(),
+                    connected,
+                    is_known: true,
+                    elsewhere: Vec::new(),
+                }
             }
             Missing::NoneReady(why) => Error::NoneReady { key: key.clone(), why },
             Missing::Unsupported => Error::Unsupported { key: key.clone(), verb: request.verb },

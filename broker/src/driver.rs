@@ -20,6 +20,20 @@ pub struct DriverKey {
     pub provider: Option<Arc<str>>,
 }
 
+/// Stands in a key where no apiVersion was given.
+const ANY_VERSION: &str = "any version";
+
+impl DriverKey {
+    /// The key of a kind that was asked for without its apiVersion.
+    pub fn of_any_version(kind: &str) -> Self {
+        Self { api_version: ANY_VERSION.into(), kind: kind.into(), provider: None }
+    }
+
+    pub fn has_any_version(&self) -> bool {
+        &*self.api_version == ANY_VERSION
+    }
+}
+
 impl fmt::Display for DriverKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({}", self.kind, self.api_version)?;

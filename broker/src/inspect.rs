@@ -24,6 +24,7 @@ use crate::{
     catalog::Catalog,
     operation::Ledger,
     registry::Registry,
+    replicas::Replicas,
     telemetry::LogControl,
 };
 
@@ -34,6 +35,7 @@ pub struct Rooms {
     pub ledger: Ledger,
     pub catalog: Arc<dyn Catalog>,
     pub replica: String,
+    pub replicas: Replicas,
     pub started_at: SystemTime,
     /// Cancelled when the broker begins to stop.
     pub closing: CancellationToken,
@@ -50,6 +52,7 @@ impl Rooms {
             ledger,
             catalog,
             replica: String::new(),
+            replicas: Replicas::new("", None),
             started_at: SystemTime::now(),
             closing: CancellationToken::new(),
             audit: Audit::default(),

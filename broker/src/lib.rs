@@ -7,6 +7,7 @@
 //!   which machine each works on.
 //! - [`session`]: one connected driver: the protocol as a pure state machine, and the task around it.
 //! - [`registry`]: who is connected, and which session gets an operation.
+//! - [`replicas`]: which other replicas there are, and which drivers they see.
 //! - [`dispatch`]: an operation in, its answer out.
 //! - [`catalog`]: machine classes and secrets, for dispatch and for drivers that ask.
 //! - [`inspect`]: what operators see of all this, through whichever door.
@@ -37,6 +38,7 @@ mod maps;
 pub mod metrics;
 pub mod operation;
 pub mod registry;
+pub mod replicas;
 pub mod server;
 pub mod session;
 pub mod steer;

@@ -82,7 +82,7 @@ const DENIALS: [&str; 6] =
     ["no_credentials", "bad_token", "bad_certificate", "policy", "no_such_method", "cross_site"];
 const BOUNDS: [&str; 5] = ["connections", "drivers", "unregistered", "streams", "registrations"];
 const CONNECTION_REFUSALS: [&str; 3] = ["full", "crowded_out", "idle"];
-const REJECTS: [&str; 8] = [
+const REJECTS: [&str; 9] = [
     "unspecified",
     "protocol",
     "duplicate",
@@ -90,6 +90,7 @@ const REJECTS: [&str; 8] = [
     "draining",
     "busy",
     "invalid",
+    "connected",
     "no_registration",
 ];
 
@@ -157,6 +158,7 @@ impl Metrics {
             Reason::Draining => "draining",
             Reason::Busy => "busy",
             Reason::Invalid => "invalid",
+            Reason::Connected => "connected",
         };
         count(&self.0.rejects, "reason", reason, 1);
     }

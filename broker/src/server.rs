@@ -14,6 +14,7 @@ use futures::Stream;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     task::JoinSet,
+    time::sleep,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::transport::Server;
@@ -25,7 +26,10 @@ use crate::{
     audit::Audit,
     auth::{self, Auth, Territory},
     bounds::{self, Bounds, Crowd, Limits},
-    catalog::{Catalog, Denied, Scope, kubernetes::Demand},
+    catalog::{
+        Catalog, Denied, Scope,
+        kubernetes::{Cluster, Demand},
+    },
     children::{self, DriverCommand, Tokens},
     dispatch::Dispatcher,
     grpc::{self, Admission, Connection, Drivers, Entrance, Peer},
@@ -33,6 +37,8 @@ use crate::{
     metrics::{Exposition, Metrics},
     operation::Ledger,
     registry::{Registry, Seating},
+    replicas::{Leases, Replicas, Report},
+    session::SessionHandle,
     telemetry::{LogControl, LogFormat},
     web::{self, Readiness},
 };
@@ -52,6 +58,8 @@ const HTTP2_FRAME: u32 = 16 * 1024;
 const ADMIN_CONNECTIONS: usize = 1_000;
 /// How often what is too old to matter is dropped.
 const TIDY_EVERY: Duration = Duration::from_secs(30);
+/// When a driver that was too busy to be told something is told again.
+const TELL_AGAIN: Duration = Duration::from_secs(1);
 
 /// All rooms, put together. Cheap to clone: every clone is the same broker.
 #[derive(Clone, Debug)]
@@ -76,6 +84,8 @@ pub struct Broker {
 #[derive(Debug)]
 pub struct Settings {
     pub admission: Admission,
+    /// Who else there is; `None` for nobody.
+    pub replicas: Option<Replicas>,
     pub seating: Seating,
     pub catalog: Arc<dyn Catalog>,
     /// Where there is a line for all that is done.
@@ -92,6 +102,7 @@ impl Settings {
     pub fn new(catalog: Arc<dyn Catalog>) -> Self {
         Self {
             admission: Admission::default(),
+            replicas: None,
             seating: Seating::default(),
             catalog,
             audit: Audit::default(),
@@ -104,7 +115,9 @@ impl Settings {
 
 impl Broker {
     pub fn new(settings: Settings) -> Self {
-        let Settings { admission, seating, catalog, audit, log, auth: mut by, limits } = settings;
+        let Settings { admission, replicas, seating, catalog, audit, log, auth: mut by, limits } =
+            settings;
+        let replicas = replicas.unwrap_or_else(|| Replicas::new(&admission.replica, None));
         let registry = Registry::new(seating);
         let metrics = Metrics::default();
         let ledger = Ledger::new(metrics.clone(), audit.clone());
@@ -115,6 +128,7 @@ impl Broker {
         let closing = CancellationToken::new();
         let rooms = Arc::new(Rooms {
             replica: admission.replica.clone(),
+            replicas: replicas.clone(),
             closing: closing.clone(),
             audit: audit.clone(),
             auth: auth.clone(),
@@ -123,6 +137,7 @@ impl Broker {
         });
         let drivers = Drivers {
             admission,
+            replicas: replicas.clone(),
             catalog: Arc::clone(&catalog),
             registry: registry.clone(),
             ledger: ledger.clone(),
@@ -140,7 +155,8 @@ impl Broker {
             settle,
             metrics.clone(),
             audit,
-        );
+        )
+        .among(replicas);
         Self {
             metrics: Exposition::new(metrics, Arc::clone(&rooms)),
             dispatcher,
@@ -159,6 +175,21 @@ impl Broker {
     /// Reads the policy and the tokens again whenever they change.
     pub fn follow(&self, files: auth::Files) {
         self.own(|stopped| files.follow(self.drivers.auth.clone(), stopped));
+    }
+
+    /// Who else there is, as far as this replica knows.
+    pub fn replicas(&self) -> &Replicas {
+        &self.drivers.replicas
+    }
+
+    /// Tells others in a cluster that this replica is here, and hears of them, until the broker begins to
+    /// stop. `address` is where drivers reach it.
+    pub fn attend(&self, cluster: &Cluster, namespace: Option<String>, address: String) {
+        let registry = self.registry.clone();
+        let report = move || Report::of(&registry);
+        let (replicas, changes) = (self.replicas().clone(), self.registry.changes());
+        let leases = Leases::new(cluster, namespace, replicas, address, report, changes);
+        self.tasks.spawn(leases.run(self.drivers.closing.clone()));
     }
 
     /// What drivers serve, for a catalog that reads only that.
@@ -222,6 +253,7 @@ impl Broker {
         let (routes, health) = grpc::routes(drivers, self.dispatcher.clone(), rooms).await?;
         self.tasks.spawn(self.clone().tidy());
         self.tasks.spawn(self.clone().push_rotations());
+        self.tasks.spawn(self.clone().push_peers());
         if let Some(log) = self.rooms.log.clone() {
             self.own(|stopped| log.go_back(stopped));
         }
@@ -305,6 +337,36 @@ impl Broker {
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return,
             }
+        }
+    }
+}
+
+impl Broker {
+    /// Tells drivers of replicas that come and go. Whoever is too busy to hear it is told again.
+    async fn push_peers(self) {
+        let mut changes = self.replicas().changes();
+        let mut told = changes.borrow_and_update().revision;
+        let mut missed: Vec<SessionHandle> = Vec::new();
+        loop {
+            let change = async {
+                tokio::select! {
+                    changed = changes.changed() => changed.is_ok(),
+                    () = sleep(TELL_AGAIN), if !missed.is_empty() => true,
+                }
+            };
+            if self.stopped.run_until_cancelled(change).await != Some(true) {
+                return;
+            }
+            let peers = changes.borrow_and_update().clone();
+            let sessions = if peers.revision == told {
+                std::mem::take(&mut missed)
+            } else {
+                self.registry.sessions()
+            };
+            told = peers.revision;
+            let peers = peers.to_wire();
+            missed =
+                sessions.into_iter().filter(|session| !session.peers_changed(&peers)).collect();
         }
     }
 }

@@ -1,16 +1,25 @@
 //! One broker address: dial, hello, serve until it breaks, wait, dial again.
+//!
+//! If another address leads to the same replica, there is nothing to do here until that one's session is
+//! over.
 
 mod handshake;
 mod outbox;
 mod session;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use broker_proto::v1 as wire;
 use broker_tls::Tls;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument as _, info, info_span, warn};
+use tracing::{Instrument as _, debug, info, info_span, warn};
 
 pub(crate) use self::handshake::Rejection;
 use self::{
@@ -20,18 +29,23 @@ use self::{
 use crate::{
     backoff::Backoff,
     classes::{Classes, Link},
+    config::Token,
     dial::{Credentials, Dial},
     executor::Executor,
+    fleet::{Fleet, Target},
     operations::{AddressId, Owed},
 };
 
 /// What all connections of a driver share.
 pub(crate) struct Shared {
     pub(crate) executor: Arc<Executor>,
+    pub(crate) fleet: Fleet,
     pub(crate) registration: wire::Registration,
     pub(crate) dial: Arc<dyn Dial>,
     pub(crate) tls: Tls,
     pub(crate) credentials: Credentials,
+    /// Some broker welcomed us before.
+    pub(crate) met: AtomicBool,
     /// Finish what runs, then leave.
     pub(crate) drain: CancellationToken,
     /// Leave now.
@@ -41,12 +55,21 @@ pub(crate) struct Shared {
 pub(crate) struct Connection {
     shared: Arc<Shared>,
     address: AddressId,
-    url: String,
+    target: Target,
     classes: Arc<Classes>,
     backoff: Backoff,
-    /// This broker welcomed us before.
-    returning: bool,
+    /// The replica that was here last.
+    replica: String,
     draining_since: Option<Instant>,
+}
+
+/// Why a connection is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Over {
+    /// The driver stops.
+    Stopped,
+    /// Nobody names the address any more.
+    Unwanted,
 }
 
 /// How long a stopping driver looks for a broker to take its last reports.
@@ -55,28 +78,33 @@ const LAST_REPORTS: Duration = Duration::from_secs(10);
 const RETURN_AFTER_DRAIN: Duration = Duration::from_secs(1);
 
 impl Connection {
-    pub(crate) fn new(shared: Arc<Shared>, address: AddressId, url: String) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, address: AddressId, target: Target) -> Self {
         let classes = Arc::new(Classes::new());
         Self {
             shared,
             address,
-            url,
+            target,
             classes,
             backoff: Backoff::default(),
-            returning: false,
+            replica: String::new(),
             draining_since: None,
         }
     }
 
-    /// Keeps a session to the broker until the driver stops, or the broker rejects it for good.
-    pub(crate) async fn run(mut self) -> Result<(), Rejection> {
-        let span = info_span!("broker", address = %self.url);
+    /// Keeps a session to the broker until the driver stops, nobody wants it any more, or the broker
+    /// rejects it for good.
+    pub(crate) async fn run(mut self) -> Result<Over, Rejection> {
+        let span = info_span!("broker", address = %self.target.address);
         async {
             while !self.is_over() {
+                if !self.is_wanted() {
+                    return Ok(Over::Unwanted);
+                }
                 let pause = self.attempt().await?;
                 self.pause(pause).await;
+                self.step_back().await;
             }
-            Ok(())
+            Ok(Over::Stopped)
         }
         .instrument(span)
         .await
@@ -97,12 +125,36 @@ impl Connection {
         !owed || self.shared.stop.is_cancelled()
     }
 
+    /// A driver that stops has its last reports to give, wanted or not.
+    fn is_wanted(&self) -> bool {
+        self.shared.drain.is_cancelled() || self.shared.fleet.wants(self.address)
+    }
+
     /// Sleeps, but not over the moment at which the driver stops.
     async fn pause(&self, pause: Duration) {
-        let draining = self.shared.drain.is_cancelled();
         tokio::select! {
             () = sleep(pause) => {}
+            () = self.interrupted() => {}
+        }
+    }
+
+    /// Waits while another address leads to the replica that is here.
+    async fn step_back(&self) {
+        if self.shared.fleet.held_besides(self.address).contains(&self.replica) {
+            debug!(replica = self.replica, "another address leads to this replica, too");
+            tokio::select! {
+                () = self.shared.fleet.released(&self.replica, self.address) => {}
+                () = self.interrupted() => {}
+            }
+        }
+    }
+
+    /// Returns when there is something else to do than to wait.
+    async fn interrupted(&self) {
+        let draining = self.shared.drain.is_cancelled();
+        tokio::select! {
             () = self.shared.drain.cancelled(), if !draining => {}
+            () = self.shared.fleet.unwanted(self.address), if !draining => {}
             () = self.shared.stop.cancelled() => {}
         }
     }
@@ -110,16 +162,18 @@ impl Connection {
     /// One session from dial to end. Returns how long to wait before the next.
     async fn attempt(&mut self) -> Result<Duration, Rejection> {
         let draw = rand::random::<f64>();
-        let draining = self.shared.drain.is_cancelled();
         let opened = tokio::select! {
-            opened = handshake::open(&self.shared, self.address, &self.url, self.returning) => opened,
+            opened = handshake::open(&self.shared, self.address, &self.target) => opened,
             // Whether it is still worth dialling is for the caller to see.
-            () = self.shared.drain.cancelled(), if !draining => return Ok(Duration::ZERO),
-            () = self.shared.stop.cancelled() => return Ok(Duration::ZERO),
+            () = self.interrupted() => return Ok(Duration::ZERO),
         };
         let opened = match opened {
             Ok(opened) => opened,
             Err(Failure::Rejected(rejection)) if !rejection.retryable => return Err(rejection),
+            Err(Failure::Rejected(rejection)) if rejection.is_connected() => {
+                self.replica = rejection.replica;
+                return Ok(self.backoff.next(Duration::ZERO, draw));
+            }
             Err(failure) => {
                 let wait = self.backoff.next(Duration::ZERO, draw);
                 // Never before the broker's time, and not all at that time either; but not much later, lest
@@ -130,14 +184,21 @@ impl Connection {
                 return Ok(wait);
             }
         };
-        self.returning = true;
+        self.shared.met.store(true, Ordering::Release);
         let began = Instant::now();
-        let session_token = opened.session_token.clone();
+        let wire::Welcome { session_id, replica_id, session_token, .. } = opened.welcome.clone();
+        let session_token = Token::new(session_token);
         self.classes.connect(Link { client: opened.client.clone(), session_token });
-        info!(session = opened.session_id, replica = opened.replica_id, "session open");
-        let session =
-            Session::new(&self.shared, self.address, self.classes.clone(), opened.dead_after);
+        if !self.replica.is_empty() && self.replica != replica_id {
+            info!(before = self.replica, "another replica is at this address");
+        }
+        info!(session = session_id, replica = replica_id, "session open");
+        self.replica = replica_id;
+        self.shared.fleet.opened(self.address, &self.target, &opened.welcome);
+        let (address, target, classes) = (self.address, &self.target, self.classes.clone());
+        let session = Session::new(&self.shared, address, target, classes, opened.dead_after);
         let end = session.run(opened.inbound, opened.outbound).await;
+        self.shared.fleet.closed(self.address);
         self.classes.disconnect();
         let wait = match &end {
             End::Left { why: Why::Drained, .. } => RETURN_AFTER_DRAIN.mul_f64(1.0 + draw),
@@ -150,6 +211,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        self.shared.fleet.closed(self.address);
         self.classes.disconnect();
     }
 }

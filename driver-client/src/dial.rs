@@ -2,7 +2,7 @@
 //!
 //! [`Dial`] is the seam for other transports, such as a test's pipe in memory.
 
-use std::{path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, time::Duration};
 
 use broker_proto::v1::drivers_client::DriversClient;
 use broker_tls::Tls;
@@ -20,6 +20,12 @@ use crate::config::Token;
 pub trait Dial: Send + Sync {
     /// `tls` is what the configuration says of it, for a transport that knows what to do with it.
     async fn dial(&self, address: &str, tls: &Tls) -> Result<Channel, tonic::transport::Error>;
+
+    /// The hosts and ports that an address is a name for; `None` where that cannot be told. If they are
+    /// several, each is dialled by itself: a name that leads to any of several brokers would not do.
+    async fn look_up(&self, _address: &str) -> Option<Vec<String>> {
+        None
+    }
 
     /// Whether nobody can listen in on the way to `address`: a token goes nowhere else. For a
     /// transport over a network that is so with TLS, and on this very host.
@@ -40,6 +46,21 @@ impl Dial for Tcp {
     async fn dial(&self, address: &str, tls: &Tls) -> Result<Channel, tonic::transport::Error> {
         let (url, secure) = resolve(address, tls);
         broker_tls::client::connect(endpoint(&url)?, secure.then(|| tls.clone())).await
+    }
+
+    async fn look_up(&self, address: &str) -> Option<Vec<String>> {
+        let (url, _) = resolve(address, &Tls::default());
+        let endpoint = endpoint(&url).ok()?;
+        let host = endpoint.uri().host()?;
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        // This host has several addresses, and the broker may listen on one of them.
+        if broker_tls::client::is_loopback(host) || bare.parse::<IpAddr>().is_ok() {
+            return None;
+        }
+        let port = endpoint.uri().port_u16().unwrap_or(80);
+        let found = tokio::net::lookup_host((host, port)).await.ok()?;
+        let places: BTreeSet<String> = found.map(|place| place.to_string()).collect();
+        Some(places.into_iter().collect())
     }
 }
 

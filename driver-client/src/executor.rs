@@ -27,8 +27,8 @@ use crate::{
     error::{Code, Error},
     operation::{Job, Operation},
     operations::{
-        AddressId, Begin, ExecutionId, MachineKey, Owed, Recollection, Report, Request, Resume,
-        SessionId, Table, Ticket, busy,
+        AddressId, Begin, ExecutionId, MachineKey, Orphan, Owed, Recollection, Report, Request,
+        Resume, SessionId, Table, Ticket, busy,
     },
 };
 
@@ -74,8 +74,16 @@ pub(crate) struct Executor {
 struct State {
     table: Table,
     controls: HashMap<ExecutionId, Control>,
-    sessions: HashMap<SessionId, mpsc::Sender<Event>>,
+    sessions: HashMap<SessionId, Ears>,
     next_session: u64,
+}
+
+/// How a session is told.
+pub(crate) struct Ears {
+    /// Must have room for two events per outstanding operation.
+    pub(crate) events: mpsc::Sender<Event>,
+    /// What is lost here is no harm: a retry only costs more.
+    pub(crate) orphans: mpsc::Sender<Orphan>,
 }
 
 /// How a running execution is steered.
@@ -122,16 +130,11 @@ impl Executor {
     }
 
     /// Seats a session: gives it an id and what its predecessors at this address left behind.
-    /// `events` must have room for two events per outstanding operation.
-    pub(crate) fn join(
-        &self,
-        address: AddressId,
-        events: mpsc::Sender<Event>,
-    ) -> (SessionId, Resume) {
+    pub(crate) fn join(&self, address: AddressId, ears: Ears) -> (SessionId, Resume) {
         let mut state = self.lock();
         let session = SessionId(state.next_session);
         state.next_session += 1;
-        state.sessions.insert(session, events);
+        state.sessions.insert(session, ears);
         (session, state.table.resume(address, session))
     }
 
@@ -148,11 +151,18 @@ impl Executor {
         for report in told {
             state.table.told(address, report);
         }
-        for report in lost {
-            state.table.undelivered(address, report);
-        }
-        for read in state.table.leave(session) {
+        let (reads, orphaned) = state.table.leave(session);
+        for read in reads {
             state.cancel(read);
+        }
+        for request in orphaned {
+            state.tell_all(&Orphan::Runs(request));
+        }
+        for report in lost {
+            if report.request.verb.mutates() {
+                state.tell_all(&Orphan::Ended(report.clone()));
+            }
+            state.table.undelivered(address, report);
         }
     }
 
@@ -200,6 +210,10 @@ impl Executor {
 
     pub(crate) fn forget(&self, machine: &MachineKey) {
         self.lock().table.forget(machine);
+    }
+
+    pub(crate) fn abandon(&self, address: AddressId) {
+        self.lock().table.abandon(address);
     }
 
     pub(crate) fn owes(&self, address: AddressId) -> Owed {
@@ -298,6 +312,10 @@ impl Executor {
         let outcome = report.outcome.as_ref().as_ref().map_or_else(|e| e.code().as_str(), |_| "OK");
         let Request { verb, machine, .. } = &*report.request;
         debug!(%verb, machine, outcome, "operation ended");
+        let mutates = report.request.verb.mutates();
+        if mutates && tickets.iter().any(|ticket| ticket.session.is_none()) {
+            state.tell_all(&Orphan::Ended(report.clone()));
+        }
         for Ticket { address, session, operation } in tickets {
             let event = Event::Ended { operation, report: report.clone() };
             let told = session.is_some_and(|session| state.send(session, event).is_ok());
@@ -337,7 +355,14 @@ impl State {
     }
 
     fn send(&self, session: SessionId, event: Event) -> Result<(), ()> {
-        let events = self.sessions.get(&session).ok_or(())?;
-        events.try_send(event).map_err(|_| ())
+        let ears = self.sessions.get(&session).ok_or(())?;
+        ears.events.try_send(event).map_err(|_| ())
+    }
+
+    fn tell_all(&self, orphan: &Orphan) {
+        for ears in self.sessions.values() {
+            // Whoever is too far behind has to do without.
+            ears.orphans.try_send(orphan.clone()).ok();
+        }
     }
 }

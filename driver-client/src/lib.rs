@@ -10,7 +10,7 @@
 //! succeeds**. After a crash of the driver's own process nothing else stands between a retry and a
 //! second machine.
 //!
-//! Reading order: `connection` keeps a session to one broker; the session hands operations to the
+//! Reading order: the `fleet` sees to one connection per broker replica; `connection` keeps a session to one broker; the session hands operations to the
 //! `executor`, which asks the table in `operations` what becomes of them and runs the driver's code;
 //! `classes` answers the driver's questions about classes and secrets.
 
@@ -23,6 +23,7 @@ mod dial;
 mod drain;
 mod error;
 mod executor;
+mod fleet;
 mod instance;
 mod machine;
 mod operation;

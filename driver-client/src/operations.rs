@@ -13,6 +13,7 @@
 //!    changed the machine since. Failures are not remembered.
 //! 3. Mutations outlive the session they came on. What ends, or still runs, without its session is
 //!    handed to the next session of the same broker address ([`Table::resume`]).
+//!    Meanwhile every other broker hears of it as an [`Orphan`]: who waited there may ask elsewhere.
 //! 4. Reads run freely, and are given up together with their session: their caller asks again.
 
 mod key;
@@ -36,8 +37,8 @@ use crate::{
     error::{Code, Error},
 };
 
-/// One broker address that we were told to dial, by its place in the configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// One broker address that we dial, by the order in which we came to know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct AddressId(pub(crate) usize);
 
 /// One session, over all addresses and the life of the process.
@@ -64,6 +65,13 @@ pub(crate) struct Report {
     pub(crate) request: Arc<Request>,
     pub(crate) outcome: Arc<Outcome>,
     pub(crate) ended: Instant,
+}
+
+/// What was asked for by a broker that we have lost, and that may be asked for through others.
+#[derive(Clone, Debug)]
+pub(crate) enum Orphan {
+    Runs(Arc<Request>),
+    Ended(Report),
 }
 
 /// What becomes of a request.
@@ -297,16 +305,21 @@ impl Table {
         Some((report, tickets))
     }
 
-    /// A session is over. Its mutations run on, without an owner; returns the reads to stop.
-    pub(crate) fn leave(&mut self, session: SessionId) -> Vec<ExecutionId> {
-        let mut abandoned = Vec::new();
+    /// A session is over. Its mutations run on, without an owner; returns the reads to stop, and these.
+    pub(crate) fn leave(&mut self, session: SessionId) -> (Vec<ExecutionId>, Vec<Arc<Request>>) {
+        let (mut abandoned, mut orphaned) = (Vec::new(), Vec::new());
         for (id, execution) in &mut self.executions {
             if execution.request.verb.mutates() {
+                let mut asked = false;
                 for waiter in &mut execution.waiters {
                     if waiter.ticket.session == Some(session) {
                         waiter.ticket.session = None;
                         waiter.ticket.operation = None;
+                        asked = true;
                     }
+                }
+                if asked {
+                    orphaned.push(execution.request.clone());
                 }
                 execution.merge_orphans();
             } else {
@@ -317,7 +330,7 @@ impl Table {
                 }
             }
         }
-        abandoned
+        (abandoned, orphaned)
     }
 
     /// Keeps an answer that did not reach its broker, for the next session to it.
@@ -332,6 +345,14 @@ impl Table {
     pub(crate) fn told(&mut self, address: AddressId, report: Report) {
         if report.request.verb.mutates() {
             self.unreported.push(address, report, true);
+        }
+    }
+
+    /// Nothing will ever be told to this address any more. What runs for it goes on: others may ask for it.
+    pub(crate) fn abandon(&mut self, address: AddressId) {
+        self.unreported.forget(address);
+        for execution in self.executions.values_mut() {
+            execution.waiters.retain(|waiter| waiter.ticket.address != address);
         }
     }
 
@@ -364,11 +385,14 @@ impl Table {
         Resume { ended, running }
     }
 
-    /// Tells a broker what we know, whether or not it knows it already.
+    /// Tells a broker what we know, whether or not it knows it already: also what we run for another that
+    /// is gone.
     pub(crate) fn recollect(&self, address: AddressId, now: Instant) -> Recollection {
         let asked = |execution: &&Execution| {
             execution.request.verb.mutates()
-                && execution.waiters.iter().any(|waiter| waiter.ticket.address == address)
+                && execution.waiters.iter().any(|waiter| {
+                    waiter.ticket.address == address || waiter.ticket.session.is_none()
+                })
         };
         let lately = |report: &&Report| {
             now.saturating_duration_since(report.ended) < REMEMBERED_FOR

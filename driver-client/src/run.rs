@@ -1,20 +1,19 @@
 //! From configuration to the last goodbye.
 
-use std::{env, sync::Arc, time::Duration};
+use std::{
+    env,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
 use broker_proto::v1 as wire;
-use tokio::{task::JoinSet, time::sleep};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 use crate::{
-    Config, Driver,
-    connection::{Connection, Rejection, Shared},
-    dial::Credentials,
-    drain,
-    executor::Executor,
+    Config, Driver, connection::Shared, dial::Credentials, drain, executor::Executor, fleet::Fleet,
     instance::Instance,
-    operations::AddressId,
 };
 
 /// Why a driver cannot go on.
@@ -60,6 +59,8 @@ pub async fn run(config: Config, driver: impl Driver) -> Result<(), RunError> {
     let executor = Arc::new(Executor::new(Arc::new(driver), capacity, grace, stop.clone()));
     let shared = Arc::new(Shared {
         registration: registration(&config, &instance.id, executor.driver()),
+        fleet: Fleet::new(&config),
+        met: AtomicBool::new(false),
         executor,
         dial: config.dial.clone(),
         tls: config.tls.clone(),
@@ -69,21 +70,15 @@ pub async fn run(config: Config, driver: impl Driver) -> Result<(), RunError> {
     });
     info!(instance = instance.id, brokers = ?config.addresses, "driver starts");
 
-    let mut connections = JoinSet::new();
-    for (number, address) in config.addresses.iter().enumerate() {
-        let url = address.clone();
-        let connection = Connection::new(shared.clone(), AddressId(number), url.clone());
-        connections.spawn(async move { (url, connection.run().await) });
-    }
     tokio::select! {
-        result = serve(connections, &shared) => result,
+        result = serve(&shared) => result,
         never = steer(&config, &shared) => match never {},
     }
 }
 
 /// Waits for the connections, and then for what still runs without any.
-async fn serve(connections: Connections, shared: &Shared) -> Result<(), RunError> {
-    let result = wait_for_all(connections).await;
+async fn serve(shared: &Arc<Shared>) -> Result<(), RunError> {
+    let result = shared.fleet.serve(shared).await;
     if result.is_err() {
         // Nobody will ever hear the answers.
         shared.executor.close();
@@ -101,28 +96,6 @@ async fn serve(connections: Connections, shared: &Shared) -> Result<(), RunError
         () = patience => warn!("the driver's code does not return"),
     }
     result
-}
-
-/// Each with the address it is about.
-type Connections = JoinSet<(String, Result<(), Rejection>)>;
-
-/// Waits until each connection is over. If all were rejected, that is an error.
-async fn wait_for_all(mut connections: Connections) -> Result<(), RunError> {
-    let mut result = Ok(());
-    let mut accepted = false;
-    while let Some(ended) = connections.join_next().await {
-        match ended {
-            Ok((_, Ok(()))) => accepted = true,
-            Ok((address, Err(rejection))) => {
-                error!(address, %rejection, "giving this broker up");
-                let (reason, message) = (rejection.reason, rejection.message);
-                result = Err(RunError::Rejected { address, reason, message });
-            }
-            // Never aborted while we wait, so this is a bug of ours: better to fail aloud.
-            Err(error) => std::panic::resume_unwind(error.into_panic()),
-        }
-    }
-    if accepted { Ok(()) } else { result }
 }
 
 /// Sees to the driver's end: on the first signal drain, then, when time is over or at the second
@@ -174,6 +147,7 @@ fn registration(config: &Config, instance_id: &str, driver: &dyn Driver) -> wire
             // Each connection's own to say.
             returning: false,
             resumed: Vec::new(),
+            connected: Vec::new(),
         }),
         ..wire::Registration::default()
     }

@@ -7,6 +7,7 @@ mod lookups;
 mod operations;
 mod peers;
 mod reconnecting;
+mod replicas;
 
 use std::{sync::Arc, time::Duration};
 

@@ -63,6 +63,7 @@ pub fn hello(instance: &str) -> Hello {
         capacity: 4,
         returning: false,
         resumed: Vec::new(),
+        connected: Vec::new(),
     }
 }
 

@@ -15,6 +15,7 @@ pub mod catalog;
 pub mod chance;
 mod controller;
 mod driver;
+pub mod fleet;
 pub mod guarded;
 pub mod history;
 pub mod peers;

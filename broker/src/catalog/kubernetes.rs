@@ -11,7 +11,7 @@
 //!    never wait for the API server, and while it is away they are answered from what was read before.
 //! 4. What is deleted is kept, marked as such, so that machines made from it can be deleted.
 //!
-//! This is the one room that knows the types of `kube`.
+//! Besides this room only the adapter in [`replicas`](crate::replicas) knows the types of `kube`.
 
 use std::{
     fmt,
@@ -41,6 +41,7 @@ mod trouble;
 pub use connect::{Cluster, Unusable};
 pub use follow::Demand;
 pub use review::TokenReviews;
+pub(crate) use trouble::words;
 
 use contact::Contact;
 use known::Known;

@@ -12,6 +12,7 @@ use crate::{
         kubernetes::{Cluster, TokenReviews},
     },
     config::{CatalogSource, Options},
+    replicas::Replicas,
     server::{self, Broker, Plan, Settings},
     telemetry::{self, LogControl},
 };
@@ -41,7 +42,9 @@ pub(super) async fn run(options: Options) -> anyhow::Result<()> {
         Some(CatalogSource::Kubernetes(kubeconfig)) => {
             Some(Cluster::open(kubeconfig.as_deref()).await?)
         }
-        _ if config.token_review.is_some() => Some(Cluster::open(None).await?),
+        _ if config.token_review.is_some() || config.neighbours.leases => {
+            Some(Cluster::open(None).await?)
+        }
         _ => None,
     };
     let catalog = match (config.catalog, &cluster) {
@@ -70,14 +73,21 @@ pub(super) async fn run(options: Options) -> anyhow::Result<()> {
         ),
     }
     let tokens = tokens.map(|tokens| Arc::new(tokens) as Arc<dyn Authenticator>);
-    let reviews = config.token_review.zip(cluster).map(|(review, cluster)| {
+    let reviews = config.token_review.zip(cluster.clone()).map(|(review, cluster)| {
         let reviewer = TokenReviews::new(cluster, review.audience.clone());
         // Looked at twice as often as streams are, so that each look of a stream is a new one.
         let fresh = config.recheck / 2;
         let reviewed = Reviewed::new(Arc::new(reviewer), review.audience, fresh, review.rate);
         Arc::new(reviewed) as Arc<dyn Authenticator>
     });
+    let neighbours = config.neighbours;
+    let replicas = Replicas::new(&config.admission.replica, neighbours.advertise.as_deref());
+    replicas.list(&neighbours.peers);
+    if neighbours.leases {
+        replicas.expect();
+    }
     let broker = Broker::new(Settings {
+        replicas: Some(replicas),
         admission: config.admission,
         seating: config.seating,
         catalog: catalog.shared(),
@@ -106,7 +116,17 @@ pub(super) async fn run(options: Options) -> anyhow::Result<()> {
         log_format: config.log_format,
         grace: config.grace,
     };
-    let result = server::run(broker, plan, stop, |_, _| {}).await;
+    let present = cluster.zip(neighbours.advertise).filter(|_| neighbours.leases);
+    let started = {
+        let broker = broker.clone();
+        // Nobody is sent here before there is somebody to answer.
+        move |_, _| {
+            if let Some((cluster, address)) = present {
+                broker.attend(&cluster, neighbours.lease_namespace, address);
+            }
+        }
+    };
+    let result = server::run(broker, plan, stop, started).await;
     spans.stop().await;
     result
 }

@@ -1,6 +1,6 @@
 //! Values as they are written in flags and files.
 
-use std::{path::PathBuf, str::FromStr, time::Duration};
+use std::{net::Ipv6Addr, path::PathBuf, str::FromStr, time::Duration};
 
 use serde::Deserialize;
 
@@ -84,6 +84,40 @@ impl TryFrom<String> for Span {
     type Error = humantime::DurationError;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+/// Where a replica is reached, as `HOST:PORT`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub(super) struct Place(pub(super) String);
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is not HOST:PORT");
+        let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let right = match bare {
+            Some(bare) => bare.parse::<Ipv6Addr>().is_ok(),
+            None => {
+                let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+                !host.is_empty() && host.chars().all(inner)
+            }
+        };
+        match port.parse::<u16>() {
+            Ok(port) if port > 0 && right => Ok(Self(text.to_owned())),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+impl TryFrom<String> for Place {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
         text.parse()
     }
 }

@@ -6,6 +6,7 @@ use crate::{
     auth,
     driver::{ClassId, DriverKey, Instance, OperationId, Verb},
     operation::{Conflict, Delivery, Hold, Operation},
+    replicas::Replicas,
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -33,12 +34,18 @@ pub enum Error {
     Deleted { what: String, verb: Verb },
 
     /// Nothing was sent: safe to retry.
-    #[error("no driver is connected for {wanted}; {}", connected_text(.connected))]
+    #[error(
+        "no driver is connected for {wanted}; {}{}",
+        connected_text(.connected),
+        elsewhere_text(.elsewhere)
+    )]
     NoDriver {
         wanted: DriverKey,
         connected: Vec<DriverKey>,
         /// Whether the kind exists at all, as far as the catalog says.
         is_known: bool,
+        /// The replicas that have one.
+        elsewhere: Vec<String>,
     },
 
     /// Nothing was sent: safe to retry.
@@ -162,10 +169,25 @@ impl Error {
         }
     }
 
+    /// Says which other replica has the driver that is missing here.
+    pub(super) fn among(mut self, replicas: &Replicas) -> Self {
+        if let Error::NoDriver { wanted, elsewhere, .. } = &mut self {
+            *elsewhere = replicas.serving(wanted);
+        }
+        self
+    }
+
     /// Whether a driver that comes, or comes back, would change it.
     pub(super) fn passes_with_a_driver(&self) -> bool {
         matches!(self, Error::NoDriver { .. } | Error::NoneReady { .. } | Error::Away { .. })
     }
+}
+
+fn elsewhere_text(replicas: &[String]) -> String {
+    if replicas.is_empty() {
+        return String::new();
+    }
+    format!("; these replicas have one: {}", replicas.join(", "))
 }
 
 fn connected_text(keys: &[DriverKey]) -> String {

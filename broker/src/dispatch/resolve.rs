@@ -228,13 +228,10 @@ impl Ask {
         match versions.as_slice() {
             [only] => Ok(only.clone()),
             [] => Err(Error::NoDriver {
-                wanted: DriverKey {
-                    api_version: "any version".into(),
-                    kind: kind.into(),
-                    provider: None,
-                },
+                wanted: DriverKey::of_any_version(kind),
                 connected,
                 is_known: false,
+                elsewhere: Vec::new(),
             }),
             several => Err(Error::invalid(
                 "class.api_version",
@@ -255,7 +252,7 @@ fn unknown_class(id: ClassId, catalog: &dyn Catalog, registry: &Registry) -> Err
         };
     }
     let wanted = DriverKey { api_version: id.api_version, kind: id.kind, provider: None };
-    Error::NoDriver { wanted, connected, is_known: false }
+    Error::NoDriver { wanted, connected, is_known: false, elsewhere: Vec::new() }
 }
 
 impl fmt::Debug for Ask {

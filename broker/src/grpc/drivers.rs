@@ -25,6 +25,7 @@ use crate::{
     metrics::Metrics,
     operation::Ledger,
     registry::Registry,
+    replicas::Replicas,
     session::{SessionHandle, Times, Token},
 };
 
@@ -56,6 +57,8 @@ impl Default for Admission {
 #[derive(Clone, Debug)]
 pub struct Drivers {
     pub admission: Admission,
+    /// Whom a Welcome names.
+    pub replicas: Replicas,
     pub catalog: Arc<dyn Catalog>,
     pub registry: Registry,
     pub ledger: Ledger,

@@ -60,6 +60,7 @@ impl From<Error> for Status {
                     facts.operation(operation);
                 }
             }
+            Error::NoDriver { elsewhere, .. } => facts.fact("replicas", &elsewhere.join(", ")),
             Error::Conflict(conflict) => facts.operation(conflict.running),
             _ => {}
         }

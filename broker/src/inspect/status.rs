@@ -114,6 +114,12 @@ fn concerns(rooms: &Rooms, drivers: &[v1::Driver]) -> Vec<Concern> {
         };
         say(format!("catalog: {problem}"), advice);
     }
+    if let Some(problem) = rooms.replicas.problem() {
+        say(
+            format!("replicas: this one cannot tell the others that it is here: {problem}"),
+            "drivers that are connected stay; others may not find this replica until it is mended",
+        );
+    }
     for problem in rooms.auth.problems() {
         say(problem, "mend the file; what it said before stays in force");
     }

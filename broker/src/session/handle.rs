@@ -396,14 +396,20 @@ impl SessionHandle {
         self.news("secret_changed", Control::SecretChanged(changed));
     }
 
+    /// Tells a native driver of the other replicas. Says whether there was room to.
+    pub fn peers_changed(&self, peers: &v1::Peers) -> bool {
+        self.news("peers", Control::Peers(peers.clone()))
+    }
+
     /// Another instance changes the machine: what this one remembers of it is not true any more. Best
     /// effort, as each operation says how old a memory may be; it matters when this broker is gone.
     pub fn forget(&self, machine: MachineId) {
         self.news("forget", forget(&machine));
     }
 
-    /// Tells the driver what it is good to know, unless it does not even read what it has to.
-    fn news(&self, name: &'static str, news: Control) {
+    /// Tells the driver what it is good to know, unless it does not even read what it has to. Says whether
+    /// that was so.
+    fn news(&self, name: &'static str, news: Control) -> bool {
         let told = self.open(|open| {
             let has_room = open.machine.control_frames() < MOST_NEWS;
             if has_room {
@@ -412,9 +418,11 @@ impl SessionHandle {
             }
             has_room
         });
-        if told == Some(false) {
+        let is_told = told.unwrap_or(true);
+        if !is_told {
             tracing::debug!(session = %self.info().id, name, "it does not read: not told");
         }
+        is_told
     }
 
     /// Computed from when it was last heard, not from when somebody last looked.

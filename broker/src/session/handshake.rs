@@ -18,6 +18,7 @@ pub const PROTOCOL: u32 = 1;
 
 const MAX_KINDS: usize = 64;
 const MAX_VERBS: usize = 64;
+const MAX_CONNECTED: usize = 1024;
 const MAX_NAME: usize = 253;
 const MAX_CAPACITY: u32 = 100_000;
 
@@ -32,10 +33,12 @@ pub struct Hello {
     pub protocol: u32,
     pub verbs: Vec<Verb>,
     pub resumes: bool,
-    /// Had a session with this address before.
+    /// Had a session with this broker or another replica before.
     pub returning: bool,
     /// What it runs, and what it did lately. Not checked.
     pub resumed: Vec<v1::Resumed>,
+    /// The replicas that it has a session with, as far as it knows.
+    pub connected: Vec<String>,
     pub terms: Terms,
 }
 
@@ -59,7 +62,14 @@ impl Rejection {
 
     pub fn is_retryable(&self) -> bool {
         // A policy is mended while the driver waits, with all that it remembers.
-        matches!(self.reason, Reason::Duplicate | Reason::Draining | Reason::Busy | Reason::Denied)
+        matches!(
+            self.reason,
+            Reason::Duplicate
+                | Reason::Draining
+                | Reason::Busy
+                | Reason::Denied
+                | Reason::Connected
+        )
     }
 }
 
@@ -96,6 +106,7 @@ fn historic(registration: v1::Registration, peer: &str) -> Result<Hello, Rejecti
         resumes: false,
         returning: false,
         resumed: Vec::new(),
+        connected: Vec::new(),
         // It serves one operation at a time and reads nothing meanwhile.
         terms: Terms { native: false, cancel: false, drain: false, capacity: 1 },
         name: registration.name,
@@ -135,6 +146,9 @@ fn native(registration: v1::Registration) -> Result<Hello, Rejection> {
     if hello.verbs.is_empty() {
         verbs.extend(Verb::HISTORIC);
     }
+    if hello.connected.len() > MAX_CONNECTED {
+        return Err(invalid(format!("the driver names more than {MAX_CONNECTED} replicas")));
+    }
     for id in [&hello.instance_id, &hello.boot_id] {
         if id.is_empty() || id.len() > MAX_NAME || id.chars().any(char::is_control) {
             return Err(invalid(format!(
@@ -159,6 +173,7 @@ fn native(registration: v1::Registration) -> Result<Hello, Rejection> {
         resumes: hello.resume,
         returning: hello.returning,
         resumed: hello.resumed,
+        connected: hello.connected,
         terms: Terms { native: true, cancel: hello.cancel, drain: hello.drain, capacity },
     })
 }

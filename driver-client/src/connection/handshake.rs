@@ -1,6 +1,6 @@
 //! The first frames of a session: our registration, the broker's Welcome or Reject.
 
-use std::{error::Error, fmt, time::Duration};
+use std::{error::Error, fmt, sync::atomic::Ordering, time::Duration};
 
 use broker_proto::v1::{self as wire, broker_side::Control, driver_side::Response};
 use prost::Message as _;
@@ -11,8 +11,8 @@ use tonic_types::StatusExt as _;
 
 use super::{Shared, outbox};
 use crate::{
-    config::Token,
     dial::Client,
+    fleet::Target,
     operations::{AddressId, MachineKey, Recollection},
 };
 
@@ -21,9 +21,7 @@ pub(super) struct Opened {
     pub(super) client: Client,
     pub(super) outbound: mpsc::Sender<wire::DriverSide>,
     pub(super) inbound: Streaming<wire::BrokerSide>,
-    pub(super) session_id: String,
-    pub(super) session_token: Token,
-    pub(super) replica_id: String,
+    pub(super) welcome: wire::Welcome,
     pub(super) dead_after: Duration,
 }
 
@@ -46,8 +44,11 @@ pub(crate) struct Rejection {
     pub(crate) message: String,
     pub(crate) retryable: bool,
     pub(crate) retry_after: Option<Duration>,
+    /// Whose it is, where that was said.
+    pub(crate) replica: String,
 }
 
+const CONNECTED: &str = "CONNECTED";
 /// From the first packet to the Welcome.
 const WELCOME_WITHIN: Duration = Duration::from_secs(10);
 /// A broker that names a longer or no time to give it up, or a hectic one, gets these bounds.
@@ -61,19 +62,20 @@ const MOST_RESUMED: usize = 1024 * 1024;
 /// Frames handed to the transport ahead of time. Few, so that control frames overtake results.
 const OUTBOUND_FRAMES: usize = 16;
 
-/// Dials and says hello. `returning`: not for the first time.
+/// Dials and says hello.
 pub(super) async fn open(
     shared: &Shared,
     address: AddressId,
-    url: &str,
-    returning: bool,
+    target: &Target,
 ) -> Result<Opened, Failure> {
     let open = async {
         let bearer = shared.credentials.bearer().await.map_err(Failure::Token)?;
-        let channel = shared.dial.dial(url, &shared.tls).await.map_err(Failure::Dial)?;
+        let channel = shared.dial.dial(&target.address, &target.tls(&shared.tls)).await;
+        let channel = channel.map_err(Failure::Dial)?;
         let mut registration = shared.registration.clone();
         if let Some(hello) = &mut registration.hello {
-            hello.returning = returning;
+            hello.returning = shared.met.load(Ordering::Acquire);
+            hello.connected = shared.fleet.held_besides(address);
             hello.resumed = resumed(&shared.executor.recollect(address));
         }
         welcome(shared, registration, bearer.client(channel)).await
@@ -108,9 +110,7 @@ async fn welcome(
                     client,
                     outbound,
                     inbound,
-                    session_id: welcome.session_id,
-                    session_token: Token::new(welcome.session_token),
-                    replica_id: welcome.replica_id,
+                    welcome,
                     dead_after: dead_after.unwrap_or(DEAD_AFTER).clamp(SHORTEST, LONGEST),
                 });
             }
@@ -127,14 +127,7 @@ async fn welcome(
 /// What a Hello has room for: what runs first, then the newest.
 fn resumed(recollection: &Recollection) -> Vec<wire::Resumed> {
     let running = recollection.running.iter().map(|request| outbox::resumed(request));
-    let ended = recollection.ended.iter().map(|report| {
-        let code = report.outcome.as_ref().as_ref().map_or_else(|error| error.code() as i32, |_| 0);
-        wire::Resumed {
-            result: Some(wire::OperationResult { code, ..Default::default() }),
-            age: report.ended.elapsed().try_into().ok(),
-            ..outbox::resumed(&report.request)
-        }
-    });
+    let ended = recollection.ended.iter().map(outbox::ended);
     let mut room = MOST_RESUMED;
     let fits = |resumed: &wire::Resumed| {
         let left = room.checked_sub(resumed.encoded_len());
@@ -183,6 +176,13 @@ fn innermost(error: &dyn Error) -> &dyn Error {
     cause
 }
 
+impl Rejection {
+    /// The replica has a session of ours, by another address.
+    pub(super) fn is_connected(&self) -> bool {
+        self.reason == CONNECTED
+    }
+}
+
 impl From<wire::Reject> for Rejection {
     fn from(reject: wire::Reject) -> Self {
         let after: Option<Duration> = reject.retry_after.and_then(|time| time.try_into().ok());
@@ -192,6 +192,7 @@ impl From<wire::Reject> for Rejection {
             message: reject.message,
             retryable: reject.retryable,
             retry_after: after.map(|after| after.min(LONGEST_RETRY_AFTER)),
+            replica: reject.replica_id,
         }
     }
 }

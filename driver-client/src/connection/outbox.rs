@@ -6,7 +6,7 @@ use broker_proto::v1::{self as wire, driver_side::Response};
 
 use crate::{
     answer::{Outcome, Pages},
-    operations::{Report, Request},
+    operations::{Orphan, Report, Request},
     verb::Verb,
 };
 
@@ -60,6 +60,16 @@ impl Outbox {
     /// An operation of an earlier session that still runs.
     pub(super) fn still_runs(&mut self, request: &Request) {
         self.control.push_back(frame(0, "resumed", Response::Resumed(resumed(request))));
+    }
+
+    /// An operation that another broker asked for, and whose callers may come to this one.
+    pub(super) fn orphan(&mut self, orphan: &Orphan) {
+        let resumed = match orphan {
+            Orphan::Runs(request) => resumed(request),
+            Orphan::Ended(report) => ended(report),
+        };
+        let resumed = wire::Resumed { elsewhere: true, ..resumed };
+        self.control.push_back(frame(0, "resumed", Response::Resumed(resumed)));
     }
 
     /// An answer without an execution, a refusal or a remembered one: if it is lost, so be it.
@@ -137,5 +147,15 @@ pub(super) fn resumed(request: &Request) -> wire::Resumed {
         machine_name: request.machine.clone(),
         request_id: request.request_id.clone(),
         ..Default::default()
+    }
+}
+
+/// One that is over, and of its result the code alone.
+pub(super) fn ended(report: &Report) -> wire::Resumed {
+    let code = report.outcome.as_ref().as_ref().map_or_else(|error| error.code() as i32, |_| 0);
+    wire::Resumed {
+        result: Some(wire::OperationResult { code, ..Default::default() }),
+        age: report.ended.elapsed().try_into().ok(),
+        ..resumed(&report.request)
     }
 }

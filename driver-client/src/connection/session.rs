@@ -29,9 +29,10 @@ use super::{
 use crate::{
     classes::Classes,
     error::{Code, Error},
-    executor::{Event, Submitted},
+    executor::{Ears, Event, Submitted},
+    fleet::Target,
     operation::{Job, time_left},
-    operations::{AddressId, MachineKey, Report, SessionId, Ticket, busy},
+    operations::{AddressId, MachineKey, Orphan, Report, SessionId, Ticket, busy},
     verb::Verb,
 };
 
@@ -73,13 +74,17 @@ const GOODBYE: Duration = Duration::from_secs(2);
 const LONGEST_STAY: Duration = Duration::from_secs(60 * 60);
 /// How many written successes are kept for the case that the stream breaks.
 const KEPT_SENT: usize = 4096;
+/// How many operations of lost brokers wait to be told.
+const MOST_ORPHANS: usize = 4096;
 
 pub(super) struct Session<'a> {
     shared: &'a Shared,
     address: AddressId,
+    target: &'a Target,
     id: SessionId,
     classes: Arc<Classes>,
     events: mpsc::Receiver<Event>,
+    orphans: mpsc::Receiver<Orphan>,
     outbox: Outbox,
     /// The operations of this stream without an answer.
     outstanding: HashMap<i32, Outstanding>,
@@ -103,6 +108,7 @@ impl<'a> Session<'a> {
     pub(super) fn new(
         shared: &'a Shared,
         address: AddressId,
+        target: &'a Target,
         classes: Arc<Classes>,
         dead_after: Duration,
     ) -> Self {
@@ -110,7 +116,9 @@ impl<'a> Session<'a> {
         let most_outstanding = capacity.saturating_mul(4).max(OUTSTANDING_AT_LEAST);
         // Two events for each operation of this stream, one for each that it takes over.
         let (sender, events) = mpsc::channel(most_outstanding * 2 + capacity * 2);
-        let (id, resume) = shared.executor.join(address, sender);
+        let (orphaned, orphans) = mpsc::channel(MOST_ORPHANS);
+        let ears = Ears { events: sender, orphans: orphaned };
+        let (id, resume) = shared.executor.join(address, ears);
         let mut outbox = Outbox::default();
         for report in resume.ended {
             outbox.report(None, report);
@@ -121,9 +129,11 @@ impl<'a> Session<'a> {
         Self {
             shared,
             address,
+            target,
             id,
             classes,
             events,
+            orphans,
             outbox,
             outstanding: HashMap::new(),
             most_outstanding,
@@ -210,6 +220,10 @@ impl<'a> Session<'a> {
                         self.tell(event);
                     }
                 }
+                // Behind all else: nobody waits for it yet.
+                Some(orphan) = self.orphans.recv(), if self.outbox.len() < AT_ONCE => {
+                    self.outbox.orphan(&orphan);
+                }
                 () = &mut alarm => {
                     let dead_at = self.heard + self.dead_after;
                     if Instant::now() >= dead_at {
@@ -242,6 +256,9 @@ impl<'a> Session<'a> {
                 let after = drain.after.and_then(|after| after.try_into().ok());
                 let after: Duration = after.unwrap_or(Duration::ZERO);
                 self.leave_at = Some(Instant::now() + after.min(LONGEST_STAY));
+            }
+            (Some(Control::Peers(peers)), _) => {
+                self.shared.fleet.tell(self.address, self.target, &peers);
             }
             (Some(Control::SecretChanged(_)), _) => self.classes.secret_changed(),
             (Some(Control::Forget(forget)), _) => {

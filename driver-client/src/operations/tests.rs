@@ -366,7 +366,8 @@ fn an_answer_after_the_deadline_is_kept_for_the_retry() {
 fn a_running_mutation_passes_to_the_next_session_of_its_address_only() {
     let mut bench = Bench::new();
     let id = bench.start(create("m"));
-    assert_eq!(bench.table.leave(FIRST), []);
+    let (reads, orphaned) = bench.table.leave(FIRST);
+    assert_eq!((reads.len(), orphaned.len()), (0, 1));
     assert!(bench.table.resume(B, SECOND).running.is_empty());
 
     let third = SessionId(2);
@@ -377,10 +378,27 @@ fn a_running_mutation_passes_to_the_next_session_of_its_address_only() {
 }
 
 #[test]
+fn what_ran_for_a_broker_that_is_gone_for_good_is_owed_to_nobody() {
+    let mut bench = Bench::new();
+    let execution = bench.start(create("m"));
+    bench.done(create("told"), made("id"));
+    bench.table.leave(FIRST);
+    let told = |bench: &Bench, address| bench.table.recollect(address, bench.now).running.len();
+    assert_eq!(told(&bench, B), 1, "any other broker should know that it runs");
+    assert_eq!(bench.table.owes(A), Owed::Running);
+    bench.table.abandon(A);
+    assert_eq!(bench.table.owes(A), Owed::Nothing);
+    assert_eq!(bench.finish(execution, made("id")), []);
+    assert_eq!(bench.table.owes(A), Owed::Nothing);
+    assert!(bench.remembers(create("m")), "whoever asks elsewhere gets the answer");
+}
+
+#[test]
 fn a_read_ends_with_its_session() {
     let mut bench = Bench::new();
     let list = bench.start(request(Verb::List, ""));
-    assert_eq!(bench.table.leave(FIRST), [list]);
+    let (reads, orphaned) = bench.table.leave(FIRST);
+    assert_eq!((reads, orphaned.len()), (vec![list], 0));
     assert!(bench.finish(list, listing(&[])).is_empty());
     assert_eq!(bench.table.owes(A), Owed::Nothing);
 }

@@ -38,6 +38,10 @@ impl Unreported {
             .map(|(report, _)| report)
     }
 
+    pub(super) fn forget(&mut self, address: AddressId) {
+        self.brokers.remove(&address);
+    }
+
     pub(super) fn owes(&self, address: AddressId) -> bool {
         let reports = self.brokers.get(&address);
         reports.is_some_and(|reports| reports.ordered.values().any(|(_, told)| !told))

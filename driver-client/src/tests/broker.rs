@@ -36,6 +36,7 @@ pub(super) struct Brokers {
     brokers: Vec<Broker>,
     pipes: HashMap<String, Sender<io::Result<DuplexStream>>>,
     servers: Arc<Servers>,
+    open: Option<String>,
 }
 
 /// Ends the brokers when the test is over.
@@ -72,6 +73,8 @@ struct Service {
 
 struct Pipes {
     pipes: HashMap<String, Sender<io::Result<DuplexStream>>>,
+    /// The way to this one can be listened in on.
+    open: Option<String>,
     /// A driver's dialler outlives `Brokers` in most tests.
     _servers: Arc<Servers>,
 }
@@ -93,7 +96,7 @@ impl Brokers {
             pipes.insert(format!("http://broker-{number}"), dial);
             brokers.push(Broker { shelf, sessions });
         }
-        Self { brokers, pipes, servers: Arc::new(servers) }
+        Self { brokers, pipes, servers: Arc::new(servers), open: None }
     }
 
     pub(super) fn take(&mut self) -> Broker {
@@ -107,7 +110,16 @@ impl Brokers {
     }
 
     pub(super) fn dial(&self) -> Arc<dyn Dial> {
-        Arc::new(Pipes { pipes: self.pipes.clone(), _servers: self.servers.clone() })
+        Arc::new(Pipes {
+            pipes: self.pipes.clone(),
+            open: self.open.clone(),
+            _servers: self.servers.clone(),
+        })
+    }
+
+    /// Where everybody can listen in on the way to this one.
+    pub(super) fn open_only(self, address: &str) -> Self {
+        Self { open: Some(address.to_owned()), ..self }
     }
 }
 
@@ -123,8 +135,8 @@ impl Dial for Pipes {
         endpoint(address)?.connect_with_connector(connector).await
     }
 
-    fn is_private(&self, _: &str, _: &Tls) -> bool {
-        true
+    fn is_private(&self, address: &str, _: &Tls) -> bool {
+        self.open.as_deref() != Some(address)
     }
 }
 
@@ -149,6 +161,19 @@ impl Broker {
 }
 
 impl Peer {
+    /// Welcomes the driver as this replica.
+    pub(super) async fn welcome_as(&mut self, replica: &str, others: Option<wire::Peers>) {
+        self.control(Control::Welcome(wire::Welcome {
+            session_id: "s".into(),
+            session_token: "token".into(),
+            replica_id: replica.into(),
+            dead_after: Some(wire_duration(Duration::from_secs(3600))),
+            others,
+            ..wire::Welcome::default()
+        }))
+        .await;
+    }
+
     pub(super) async fn control(&mut self, control: Control) {
         self.send(wire::BrokerSide { control: Some(control), ..wire::BrokerSide::default() }).await;
     }
@@ -228,6 +253,24 @@ impl Peer {
         }
     }
 
+    /// The result, whatever is told of other brokers' operations before it.
+    pub(super) async fn result_among_orphans(&mut self, id: i32) -> wire::OperationResult {
+        loop {
+            match self.next().await.expect("the driver is there") {
+                wire::DriverSide { response: Some(Frame::Resumed(resumed)), .. } => {
+                    assert!(resumed.elsewhere, "{resumed:?}");
+                }
+                wire::DriverSide {
+                    operation_id, response: Some(Frame::Result(result)), ..
+                } => {
+                    assert_eq!(operation_id, id);
+                    return result;
+                }
+                other => panic!("not a result: {other:?}"),
+            }
+        }
+    }
+
     /// The usual two frames of an operation that is executed.
     pub(super) async fn executed(&mut self, id: i32) -> wire::OperationResult {
         self.accepted(id).await;
@@ -241,12 +284,16 @@ impl Peer {
         }
     }
 
-    /// Sends a ping and returns the pong, which also proves that all before it was handled.
+    /// Sends a ping and returns the pong, which also proves that all before it was handled. What is
+    /// told of other brokers' operations may come before it.
     pub(super) async fn ping(&mut self, sequence: u64) -> wire::Pong {
         self.control(Control::Ping(wire::Ping { sequence })).await;
-        match self.next().await.expect("the driver is there").response {
-            Some(Frame::Pong(pong)) if pong.sequence == sequence => pong,
-            other => panic!("not the pong: {other:?}"),
+        loop {
+            match self.next().await.expect("the driver is there").response {
+                Some(Frame::Pong(pong)) if pong.sequence == sequence => return pong,
+                Some(Frame::Resumed(resumed)) if resumed.elsewhere => {}
+                other => panic!("not the pong: {other:?}"),
+            }
         }
     }
 

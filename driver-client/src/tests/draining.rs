@@ -14,7 +14,7 @@ use super::{
 use crate::{
     CancellationToken, Code, Verb,
     classes::Classes,
-    executor::{Event, Executor},
+    executor::{Ears, Event, Executor},
     operation::Job,
     operations::{AddressId, Ticket},
 };
@@ -93,7 +93,8 @@ async fn what_is_broken_off_is_not_sent_again_by_itself() {
     let driver = Arc::new(driver::Shared(script.clone()));
     let executor = Arc::new(Executor::new(driver, 1, LONG, stop.clone()));
     let (sender, mut events) = mpsc::channel(2);
-    let (session, _) = executor.join(AddressId(0), sender);
+    let (orphans, _) = mpsc::channel(1);
+    let (session, _) = executor.join(AddressId(0), Ears { events: sender, orphans });
     let params = wire::OperationParams {
         machine_name: "stubborn-m".into(),
         class: Some(wire::ClassRef::default()),

@@ -11,6 +11,7 @@ mod installed;
 mod kinds;
 mod machines;
 mod outage;
+mod replicas;
 mod rights;
 mod startup;
 
@@ -48,6 +49,10 @@ scenarios! {
     access::a_token_that_expires_or_is_for_others_gets_nobody_in,
     access::a_revoked_account_loses_its_open_stream,
     outage::work_goes_on_while_the_api_server_is_away,
+    replicas::drivers_find_every_replica_from_one_address,
+    replicas::a_replica_that_is_killed_under_load_loses_nothing_and_makes_nothing_twice,
+    replicas::replicas_stay_known_while_the_api_server_is_away,
+    replicas::a_name_that_another_replica_has_is_not_fought_over,
     startup::a_kubeconfig_that_cannot_be_used_is_told_at_the_start,
     startup::a_broker_without_any_cluster_says_where_it_looked,
 }

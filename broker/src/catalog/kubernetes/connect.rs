@@ -45,7 +45,7 @@ impl Cluster {
         Ok(Self { client, address })
     }
 
-    pub(super) fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         self.client.clone()
     }
 }

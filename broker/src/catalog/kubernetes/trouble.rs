@@ -84,7 +84,7 @@ impl From<&watcher::Error> for Trouble {
 }
 
 /// The innermost reason: the layers around it only say that there was one.
-pub(super) fn words(error: &kube::Error) -> String {
+pub(crate) fn words(error: &kube::Error) -> String {
     let mut innermost: &dyn std::error::Error = error;
     while let Some(source) = innermost.source() {
         innermost = source;

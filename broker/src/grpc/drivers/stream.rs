@@ -137,7 +137,8 @@ impl Drivers {
                     });
                 }
                 if native {
-                    outbound.send(Outgoing::frame(reject(&rejection))).await.map_err(gone)?;
+                    let rejection = reject(&rejection, &self.admission.replica);
+                    outbound.send(Outgoing::frame(rejection)).await.map_err(gone)?;
                 }
                 return Err(rejected(&rejection));
             }
@@ -167,7 +168,9 @@ impl Drivers {
             })
         });
         let resumed = |operation: v1::Resumed| {
-            if let Some(machine) = self.ledger.resumed(&operation, info, stranger) {
+            // What another replica asked for is as new to us as what an earlier process did.
+            let unknown = stranger || operation.elsewhere;
+            if let Some(machine) = self.ledger.resumed(&operation, info, unknown) {
                 handle.forget(machine);
             }
         };
@@ -221,6 +224,7 @@ impl Drivers {
             let why = format!("too many drivers: {taken}");
             Rejection::new(Reason::Busy, why).retry_after(bounds::spread(AFTER_FULL))
         })?;
+        self.check_alone(&hello)?;
         let (terms, returning) = (hello.terms, hello.returning);
         let told = std::mem::take(&mut hello.resumed);
         let (times, queue) = (self.admission.times, self.admission.queue);
@@ -251,8 +255,21 @@ impl Drivers {
         Ok(())
     }
 
+    /// Another address than the one that a driver is connected by leads here: it would take its own
+    /// place, and what runs would be lost. If it is wrong about being connected, it may.
+    fn check_alone(&self, hello: &Hello) -> Result<(), Rejection> {
+        let seated = |key| self.registry.seated(key, &hello.instance).is_some();
+        if hello.connected.contains(&self.admission.replica) && hello.keys.iter().any(seated) {
+            let why = "this driver has a session with this replica already";
+            return Err(Rejection::new(Reason::Connected, why).retry_after(AFTER_FULL));
+        }
+        Ok(())
+    }
+
     fn welcome(&self, info: &Info) -> BrokerSide {
         let times = &self.admission.times;
+        // Taken with the seat: whoever tells of a later change finds this session.
+        let others = self.replicas.peers().to_wire();
         control(
             "welcome",
             Control::Welcome(v1::Welcome {
@@ -262,7 +279,8 @@ impl Drivers {
                 protocol: PROTOCOL,
                 ping_interval: times.ping_every.try_into().ok(),
                 dead_after: times.dead_after.try_into().ok(),
-                peers: Vec::new(),
+                peers: others.peers.iter().map(|peer| peer.address.clone()).collect(),
+                others: Some(others),
             }),
         )
     }
@@ -290,7 +308,7 @@ fn info(hello: Hello, territory: Territory, caller: &Caller) -> Info {
 }
 
 /// A rejection as a native driver reads it.
-fn reject(rejection: &Rejection) -> BrokerSide {
+fn reject(rejection: &Rejection, replica: &str) -> BrokerSide {
     control(
         "reject",
         Control::Reject(v1::Reject {
@@ -298,6 +316,7 @@ fn reject(rejection: &Rejection) -> BrokerSide {
             message: rejection.message.clone(),
             retryable: rejection.is_retryable(),
             retry_after: rejection.retry_after.and_then(|after| after.try_into().ok()),
+            replica_id: replica.to_owned(),
         }),
     )
 }
@@ -305,7 +324,7 @@ fn reject(rejection: &Rejection) -> BrokerSide {
 /// A rejection as any gRPC client reads it.
 fn rejected(rejection: &Rejection) -> Status {
     let code = match rejection.reason {
-        Reason::Duplicate => Code::AlreadyExists,
+        Reason::Duplicate | Reason::Connected => Code::AlreadyExists,
         Reason::Denied => Code::PermissionDenied,
         Reason::Draining | Reason::Busy => Code::Unavailable,
         Reason::Invalid | Reason::Protocol | Reason::Unspecified => Code::InvalidArgument,

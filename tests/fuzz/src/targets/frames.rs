@@ -4,10 +4,13 @@ use std::{cell::Cell, rc::Rc, time::Duration};
 
 use broker::{
     driver::Verb,
-    operation::Answer,
+    operation::{self, Answer},
     session::{Call, Terms, Ticket, Times, handshake, machine::Machine},
 };
-use broker_proto::v1::{self, DriverSide, driver_side::Response, operation_result::Payload};
+use broker_proto::{
+    passing::{self, Native, Params, Parts},
+    v1::{self, DriverSide, driver_side::Response, operation_result::Payload},
+};
 use prost::Message as _;
 use tokio::time::Instant;
 
@@ -62,12 +65,21 @@ impl Ticket for Probe {
         self.deadline
     }
 
-    fn sent(&self) {}
+    fn params(&self, _: bool, time_left: Duration) -> Params {
+        let native = Some(Native { time_left: Some(time_left), ..Native::default() });
+        Parts { native, ..Parts::default() }.encode()
+    }
 
-    fn accepted(&self) {}
+    fn sent(&self, _: Instant) {}
 
-    fn answered(mut self, answer: Answer) {
+    fn accepted(&self, _: Instant) {}
+
+    fn answered(mut self, answer: Answer, _: Instant) {
         drop(format!("{answer:?}"));
+        if let operation::Payload::Machine(machine) = &answer.payload {
+            let passed_on = machine.encode_to_vec();
+            v1::MachineResponse::decode(&*passed_on).expect("what is passed on can be read");
+        }
         self.settle();
     }
 
@@ -101,7 +113,7 @@ pub(crate) fn session(input: &[u8]) {
     while let Some((event, content)) = next_event(&mut rest) {
         match event % 8 {
             0..=2 => {
-                if let Ok(frame) = DriverSide::decode(content) {
+                if let Ok(frame) = passing::DriverSide::decode(content) {
                     drop(machine.hear(frame, now));
                 }
             }
@@ -110,7 +122,7 @@ pub(crate) fn session(input: &[u8]) {
                 let deadline = now + Duration::from_secs(60);
                 let ticket = Probe { count: Rc::clone(&count), deadline, is_settled: false };
                 let verb = VERBS[usize::from(content.first().copied().unwrap_or(0)) % VERBS.len()];
-                machine.submit(Call { ticket, verb, params: v1::OperationParams::default() });
+                machine.submit(Call { ticket, verb });
             }
             3 => {}
             4 => while machine.next_frame(now).is_some() {},
@@ -141,7 +153,7 @@ fn next_event<'a>(rest: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
 }
 
 pub(crate) fn handshake(input: &[u8]) {
-    let Ok(frame) = DriverSide::decode(input) else { return };
+    let Ok(frame) = passing::DriverSide::decode(input) else { return };
     match handshake::read(frame, "10.0.0.1:1234") {
         Ok(hello) => {
             assert!((1..=64).contains(&hello.keys.len()), "{} kinds", hello.keys.len());

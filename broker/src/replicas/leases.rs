@@ -1,0 +1,360 @@
+//! Presence in a cluster: a Lease of our own that is renewed, and a watch of everybody's.
+//!
+//! This is the one file of the room that knows the types of `kube`. Nothing waits for it: if the API
+//! server is away, or does not let us, the replicas that were known stay known.
+
+use std::{fmt, pin::pin, sync::Arc, time::Duration};
+
+use futures::StreamExt as _;
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
+    jiff::Timestamp,
+};
+use kube::{
+    Api,
+    api::{DeleteParams, PostParams, Preconditions},
+    runtime::watcher::{self, Event, watcher},
+};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, sleep_until, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use super::{
+    Replicas, Report,
+    claim::{Claim, claim},
+    presence::{LEASE, Presence, Presences, RENEW_EVERY},
+};
+use crate::{
+    backoff::{Backoff, Pace},
+    catalog::kubernetes::{Cluster, words},
+};
+
+/// The name of a replica's Lease is this and its own.
+const PREFIX: &str = "machine-broker-";
+/// What all of them are selected by.
+const LABEL: (&str, &str) = ("machinebroker.dev/presence", "broker");
+/// Where drivers reach the replica.
+const ADDRESS: &str = "machinebroker.dev/address";
+/// Which drivers it has.
+const DRIVERS: &str = "machinebroker.dev/drivers";
+
+const ANSWER_WITHIN: Duration = Duration::from_secs(4);
+/// Drivers come in crowds: their report is written no more often than this.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
+/// With a Lease of ours there is news more often than this, so the watch is dead.
+const SILENT: Duration = Duration::from_secs(20);
+const CONFLICT: u16 = 409;
+const NOT_FOUND: u16 = 404;
+
+const PACE: Pace = Pace {
+    first: Duration::from_millis(500),
+    longest: Duration::from_secs(5),
+    well_after: Duration::from_secs(10),
+};
+
+/// The presence of one replica among others.
+pub struct Leases {
+    api: Api<Lease>,
+    namespace: String,
+    replicas: Replicas,
+    /// Which process of the replica this is.
+    holder: String,
+    address: String,
+    /// What is said of the drivers here, and when that may have changed.
+    report: Box<dyn Fn() -> Report + Send + Sync>,
+    changes: watch::Receiver<()>,
+}
+
+/// The Lease with our name, as it was last seen.
+struct Found {
+    lease: Option<Lease>,
+    /// Since when it has been as it is.
+    since: Instant,
+}
+
+/// Why our presence could not be told.
+enum Failure {
+    /// Another process does the same under the same name.
+    Taken(String),
+    Other(String),
+}
+
+impl Leases {
+    /// The Leases of `namespace`, or of the one that this process belongs to. `address` is where drivers
+    /// reach us.
+    pub fn new(
+        cluster: &Cluster,
+        namespace: Option<String>,
+        replicas: Replicas,
+        address: String,
+        report: impl Fn() -> Report + Send + Sync + 'static,
+        changes: watch::Receiver<()>,
+    ) -> Self {
+        let client = cluster.client();
+        let namespace = namespace.unwrap_or_else(|| client.default_namespace().to_owned());
+        let holder = format!("{}_{:016x}", replicas.id(), rand::random::<u64>());
+        let api = Api::namespaced(client, &namespace);
+        Self { api, namespace, replicas, holder, address, report: Box::new(report), changes }
+    }
+
+    /// Is present, and looks who else is, until `leaving`. Then the others are told that we are gone.
+    pub async fn run(self, leaving: CancellationToken) {
+        info!(namespace = self.namespace, address = self.address, "presence is told by a Lease");
+        leaving.run_until_cancelled(async { tokio::join!(self.be_present(), self.look()) }).await;
+        if timeout(ANSWER_WITHIN, self.leave()).await.is_err() {
+            warn!("the Lease could not be removed; the others see that when its time is over");
+        }
+    }
+
+    fn name(&self) -> String {
+        format!("{PREFIX}{}", self.replicas.id())
+    }
+
+    /// Renews our Lease for ever, and out of turn when the drivers here have changed.
+    async fn be_present(&self) {
+        let mut changes = self.changes.clone();
+        let mut found = Found { lease: None, since: Instant::now() };
+        let mut told = true;
+        loop {
+            let written = Instant::now();
+            let report = (self.report)().to_text();
+            match self.renew(&mut found, &report).await {
+                Ok(()) => {
+                    self.replicas.note_problem(None);
+                    if !std::mem::replace(&mut told, true) {
+                        info!("present again");
+                    }
+                }
+                Err(failure) => {
+                    let why = failure.to_string();
+                    if std::mem::replace(&mut told, false) {
+                        warn!(why, "the other replicas are not told that this one is here");
+                    }
+                    self.replicas.note_problem(Some(why));
+                }
+            }
+            let news = async {
+                sleep_until(written + REPORT_EVERY).await;
+                // The registry lives as long as we do.
+                while changes.changed().await.is_ok() {
+                    if (self.report)().to_text() != report {
+                        return;
+                    }
+                }
+                std::future::pending().await
+            };
+            tokio::select! {
+                () = sleep_until(written + RENEW_EVERY) => {}
+                () = news => {}
+            }
+        }
+    }
+
+    /// Writes our Lease, if it is ours to write.
+    async fn renew(&self, found: &mut Found, report: &str) -> Result<(), Failure> {
+        if found.lease.is_none() {
+            found.see(answered(self.api.get_opt(&self.name())).await?);
+        }
+        let presence = found.lease.as_ref().and_then(presence);
+        let unchanged = found.since.elapsed();
+        let written = match claim(presence.as_ref(), &self.holder, &self.address, unchanged) {
+            Claim::Create => {
+                answered(self.api.create(&PostParams::default(), &self.lease(None, report))).await
+            }
+            Claim::Take => {
+                let lease = self.lease(found.lease.as_ref(), report);
+                answered(self.api.replace(&self.name(), &PostParams::default(), &lease)).await
+            }
+            Claim::Leave => {
+                // Looked at again: it may have been renewed, or be gone.
+                found.see(answered(self.api.get_opt(&self.name())).await?);
+                let holder = presence.map(|presence| presence.holder).unwrap_or_default();
+                return Err(Failure::Taken(holder));
+            }
+        };
+        match written {
+            Ok(lease) => {
+                found.see(Some(lease));
+                Ok(())
+            }
+            Err(failure) => {
+                // Whatever it was, the next turn begins with a look.
+                if let Ok(lease) = answered(self.api.get_opt(&self.name())).await {
+                    found.see(lease);
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    /// Our Lease in place of `before`.
+    fn lease(&self, before: Option<&Lease>, report: &str) -> Lease {
+        let now = MicroTime(Timestamp::now());
+        let spec = before.and_then(|lease| lease.spec.clone()).unwrap_or_default();
+        let ours = spec.holder_identity.as_ref() == Some(&self.holder);
+        let transitions = spec.lease_transitions.unwrap_or(0);
+        let text = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        Lease {
+            metadata: ObjectMeta {
+                name: Some(self.name()),
+                labels: Some([text(LABEL.0, LABEL.1)].into()),
+                annotations: Some([text(ADDRESS, &self.address), text(DRIVERS, report)].into()),
+                // So that nobody's change is overwritten unseen.
+                resource_version: before.and_then(|lease| lease.metadata.resource_version.clone()),
+                ..ObjectMeta::default()
+            },
+            spec: Some(LeaseSpec {
+                holder_identity: Some(self.holder.clone()),
+                lease_duration_seconds: Some(LEASE.as_secs() as i32),
+                acquire_time: if ours { spec.acquire_time } else { Some(now.clone()) },
+                lease_transitions: Some(transitions + i32::from(before.is_some() && !ours)),
+                renew_time: Some(now),
+                ..LeaseSpec::default()
+            }),
+        }
+    }
+
+    /// Follows everybody's Leases, for ever.
+    async fn look(&self) {
+        let mut presences = Presences::default();
+        let mut backoff = Backoff::new(PACE);
+        loop {
+            let started = Instant::now();
+            self.follow(&mut presences).await;
+            sleep(backoff.next(started.elapsed())).await;
+        }
+    }
+
+    /// Follows them until the watch breaks.
+    async fn follow(&self, presences: &mut Presences) {
+        let selector = format!("{}={}", LABEL.0, LABEL.1);
+        let config = watcher::Config::default().labels(&selector);
+        let mut events = pin!(watcher(self.api.clone(), config));
+        let mut listing = Vec::new();
+        while let Ok(Some(event)) = timeout(SILENT, events.next()).await {
+            let now = Instant::now();
+            match event {
+                Ok(Event::Init) => {
+                    listing.clear();
+                    continue;
+                }
+                Ok(Event::InitApply(lease)) => {
+                    listing.extend(presence(&lease));
+                    continue;
+                }
+                Ok(Event::InitDone) => presences.listed(std::mem::take(&mut listing), now),
+                Ok(Event::Apply(lease)) => {
+                    if let Some(presence) = presence(&lease) {
+                        presences.put(presence, now);
+                    }
+                }
+                Ok(Event::Delete(lease)) => {
+                    if let Some(presence) = presence(&lease) {
+                        presences.remove(&presence.replica, now);
+                    }
+                }
+                Err(error) => {
+                    debug!(%error, "the watch of Leases broke");
+                    return;
+                }
+            }
+            self.see(presences);
+        }
+    }
+
+    fn see(&self, presences: &Presences) {
+        let before = self.replicas.peers().revision;
+        self.replicas.present(presences.live(self.replicas.id()));
+        let peers = self.replicas.peers();
+        if peers.revision != before {
+            let names: Vec<_> = peers.peers.iter().map(super::Peer::name).collect();
+            info!(peers = names.join(", "), "the other replicas have changed");
+        }
+    }
+
+    /// Removes our Lease, if it is ours.
+    async fn leave(&self) {
+        let lease = match answered(self.api.get_opt(&self.name())).await {
+            Ok(Some(lease)) => lease,
+            Ok(None) => return,
+            Err(failure) => return debug!(%failure, "the Lease could not be read"),
+        };
+        if presence(&lease).is_none_or(|presence| presence.holder != self.holder) {
+            return;
+        }
+        let preconditions = Some(Preconditions {
+            resource_version: lease.metadata.resource_version,
+            uid: lease.metadata.uid,
+        });
+        let params = DeleteParams { preconditions, ..DeleteParams::default() };
+        if let Err(failure) = answered(self.api.delete(&self.name(), &params)).await {
+            debug!(%failure, "the Lease could not be removed");
+        }
+    }
+}
+
+impl Found {
+    fn see(&mut self, lease: Option<Lease>) {
+        let version = |lease: &Option<Lease>| {
+            lease.as_ref().and_then(|lease| lease.metadata.resource_version.clone())
+        };
+        if version(&lease) != version(&self.lease) {
+            self.since = Instant::now();
+        }
+        self.lease = lease;
+    }
+}
+
+/// What a Lease says; `None` for one that is not of a broker.
+fn presence(lease: &Lease) -> Option<Presence> {
+    let replica = lease.metadata.name.as_deref()?.strip_prefix(PREFIX)?;
+    let spec = lease.spec.clone().unwrap_or_default();
+    let annotation =
+        |key| lease.metadata.annotations.as_ref().and_then(|all| all.get(key)).map(String::as_str);
+    let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+    Some(Presence {
+        replica: replica.into(),
+        holder: spec.holder_identity.unwrap_or_default(),
+        address: annotation(ADDRESS).map(Arc::from),
+        renewed: spec.renew_time.map(|time| time.0.to_string()).unwrap_or_default(),
+        lasts: seconds.map_or(LEASE, Duration::from_secs),
+        report: Arc::new(annotation(DRIVERS).map(Report::from_text).unwrap_or_default()),
+    })
+}
+
+async fn answered<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
+    match timeout(ANSWER_WITHIN, call).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(kube::Error::Api(status))) if status.code == CONFLICT => {
+            Err(Failure::Other("somebody else has just written it".to_owned()))
+        }
+        Ok(Err(kube::Error::Api(status))) if status.code == NOT_FOUND => {
+            Err(Failure::Other("it has just been removed".to_owned()))
+        }
+        Ok(Err(error)) => Err(Failure::Other(words(&error))),
+        Err(_) => Err(Failure::Other(format!("no answer within {ANSWER_WITHIN:?}"))),
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Taken(holder) => write!(
+                f,
+                "another process ({holder}) calls itself by the same name: give each replica its own \
+                 with --replica"
+            ),
+            Self::Other(why) => f.write_str(why),
+        }
+    }
+}
+
+impl fmt::Debug for Leases {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leases").field("holder", &self.holder).finish_non_exhaustive()
+    }
+}
