@@ -58,7 +58,10 @@ struct Sources {
     present: Option<Vec<Peer>>,
     /// Whether there are Leases to wait for.
     expected: bool,
-    problem: Option<String>,
+    /// Why the others are not told that this one is here.
+    unseen: Option<String>,
+    /// Why it is not known who else is here.
+    blind: Option<String>,
 }
 
 /// The others, at one time.
@@ -165,8 +168,12 @@ impl Replicas {
     }
 
     /// What is wrong with how replicas know each other, if anything is.
-    pub fn problem(&self) -> Option<String> {
-        self.sources().problem.clone()
+    pub fn problems(&self) -> Vec<String> {
+        let sources = self.sources();
+        let tell = |what: &str, why: &Option<String>| Some(format!("{what}: {}", why.as_ref()?));
+        let unseen = tell("this one cannot tell the others that it is here", &sources.unseen);
+        let blind = tell("this one cannot see which others are here", &sources.blind);
+        unseen.into_iter().chain(blind).collect()
     }
 
     /// Leases will tell of others: until they do, it is not known who is there.
@@ -179,8 +186,12 @@ impl Replicas {
         self.change(|sources| sources.present = Some(present));
     }
 
-    fn note_problem(&self, problem: Option<String>) {
-        self.sources().problem = problem;
+    fn note_unseen(&self, why: Option<String>) {
+        self.sources().unseen = why;
+    }
+
+    fn note_blind(&self, why: Option<String>) {
+        self.sources().blind = why;
     }
 
     fn change(&self, change: impl FnOnce(&mut Sources)) {
@@ -332,6 +343,21 @@ mod tests {
         assert!(awaits(&replicas, Report::default).is_some());
         tokio::time::advance(GATHER_FOR).await;
         assert_eq!(awaits(&replicas, Report::default), None);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_until_it_is_mended() {
+        let replicas = Replicas::new("a", None);
+        assert!(replicas.problems().is_empty());
+        replicas.note_unseen(Some("forbidden".to_owned()));
+        replicas.note_blind(Some("away".to_owned()));
+        let told = [
+            "this one cannot tell the others that it is here: forbidden",
+            "this one cannot see which others are here: away",
+        ];
+        assert_eq!(replicas.problems(), told);
+        replicas.note_unseen(None);
+        assert_eq!(replicas.problems(), told[1..]);
     }
 
     #[test]

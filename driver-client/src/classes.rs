@@ -6,7 +6,8 @@
 //! and begin again when it restarts. One question per class and session is a small price for never
 //! making a machine of yesterday's class.
 //!
-//! While no session is there, a lookup waits for the next one, up to its operation's deadline.
+//! While no session is there, another replica of the same broker is asked, if we know one: what runs for
+//! one that is gone has to come to an end. Without either, a lookup waits, up to its operation's deadline.
 
 mod cache;
 mod parse;
@@ -22,7 +23,14 @@ use tokio::{
 use tonic::{Code, Status};
 
 use self::cache::Cache;
-use crate::{config::Token, dial::Client, error, operations::ClassRef, secret::Secret};
+use crate::{
+    config::Token,
+    dial::Client,
+    error,
+    fleet::Fleet,
+    operations::{AddressId, ClassRef},
+    secret::Secret,
+};
 
 /// A machine class, as the broker holds it.
 #[derive(Debug)]
@@ -105,6 +113,8 @@ pub(crate) struct Classes {
     link: watch::Sender<Option<Link>>,
     /// Instead of asking, in tests of drivers.
     fixed: Option<(Arc<Class>, Arc<Secret>)>,
+    /// Who else can be asked.
+    beside: Option<(Arc<Fleet>, AddressId)>,
     classes: Cache<Class>,
     secrets: Cache<Secret>,
 }
@@ -121,9 +131,15 @@ impl Classes {
         Self {
             link: watch::Sender::new(None),
             fixed: None,
+            beside: None,
             classes: Cache::new(CLASS_AGE),
             secrets: Cache::new(SECRET_AGE),
         }
+    }
+
+    /// Of the broker at this address.
+    pub(crate) fn of(fleet: Arc<Fleet>, address: AddressId) -> Self {
+        Self { beside: Some((fleet, address)), ..Self::new() }
     }
 
     pub(crate) fn fixed(class: Class, secret: Option<Secret>) -> Self {
@@ -212,14 +228,15 @@ impl Classes {
         let mut links = self.link.subscribe();
         let mut last = format!("{what}: there is no session");
         loop {
-            let Some(link) = next_link(&mut links, deadline).await else {
+            let Ok(link) = timeout_at(deadline, self.next_link(&mut links)).await else {
                 return Err(LookupError::Unavailable(last));
             };
+            let token = link.session_token.clone();
             match timeout(ATTEMPT, question(link)).await {
                 Ok(Ok(reply)) => return Ok(reply),
                 Ok(Err(status)) => {
                     // A refusal that crossed a reconnect is about the old session's token.
-                    let stale = links.has_changed().unwrap_or(false);
+                    let stale = !self.is_open(&token);
                     if let Some(error) = definite(what, &status).filter(|_| !stale) {
                         return Err(error);
                     }
@@ -233,12 +250,38 @@ impl Classes {
             sleep(PAUSE).await;
         }
     }
-}
 
-/// The open session, or the next one; `None` if there is none until the deadline.
-async fn next_link(links: &mut watch::Receiver<Option<Link>>, deadline: Instant) -> Option<Link> {
-    // An error, that is a dropped sender, cannot be: the sender lives in `Classes`.
-    timeout_at(deadline, links.wait_for(Option::is_some)).await.ok()?.ok()?.clone()
+    /// The open session, one beside it, or the next of either.
+    async fn next_link(&self, links: &mut watch::Receiver<Option<Link>>) -> Link {
+        let mut others = self.beside.as_ref().map(|(fleet, _)| fleet.changes());
+        loop {
+            if let Some(link) = links.borrow_and_update().clone().or_else(|| self.link_beside()) {
+                return link;
+            }
+            let changed = async {
+                match &mut others {
+                    Some(others) => others.changed().await,
+                    None => std::future::pending().await,
+                }
+            };
+            // Neither sender can be dropped before us.
+            tokio::select! {
+                _ = links.changed() => {}
+                _ = changed => {}
+            }
+        }
+    }
+
+    fn link_beside(&self) -> Option<Link> {
+        let (fleet, address) = self.beside.as_ref()?;
+        fleet.link_beside(*address)
+    }
+
+    /// Whether the session with this token is still the one to ask.
+    fn is_open(&self, token: &Token) -> bool {
+        let link = self.link.borrow().clone().or_else(|| self.link_beside());
+        link.is_some_and(|link| link.session_token == *token)
+    }
 }
 
 /// Cleaning up after a deadline may need the class too, so a lookup always gets some time.

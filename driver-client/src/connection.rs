@@ -28,8 +28,7 @@ use self::{
 };
 use crate::{
     backoff::Backoff,
-    classes::{Classes, Link},
-    config::Token,
+    classes::Classes,
     dial::{Credentials, Dial},
     executor::Executor,
     fleet::{Fleet, Target},
@@ -39,7 +38,7 @@ use crate::{
 /// What all connections of a driver share.
 pub(crate) struct Shared {
     pub(crate) executor: Arc<Executor>,
-    pub(crate) fleet: Fleet,
+    pub(crate) fleet: Arc<Fleet>,
     pub(crate) registration: wire::Registration,
     pub(crate) dial: Arc<dyn Dial>,
     pub(crate) tls: Tls,
@@ -79,7 +78,7 @@ const RETURN_AFTER_DRAIN: Duration = Duration::from_secs(1);
 
 impl Connection {
     pub(crate) fn new(shared: Arc<Shared>, address: AddressId, target: Target) -> Self {
-        let classes = Arc::new(Classes::new());
+        let classes = Arc::new(Classes::of(shared.fleet.clone(), address));
         Self {
             shared,
             address,
@@ -186,16 +185,16 @@ impl Connection {
         };
         self.shared.met.store(true, Ordering::Release);
         let began = Instant::now();
-        let wire::Welcome { session_id, replica_id, session_token, .. } = opened.welcome.clone();
-        let session_token = Token::new(session_token);
-        self.classes.connect(Link { client: opened.client.clone(), session_token });
+        let wire::Welcome { session_id, replica_id, .. } = opened.welcome.clone();
+        self.classes.connect(opened.link.clone());
         if !self.replica.is_empty() && self.replica != replica_id {
             info!(before = self.replica, "another replica is at this address");
         }
         info!(session = session_id, replica = replica_id, "session open");
         self.replica = replica_id;
-        self.shared.fleet.opened(self.address, &self.target, &opened.welcome);
-        let (address, target, classes) = (self.address, &self.target, self.classes.clone());
+        let (address, target) = (self.address, &self.target);
+        self.shared.fleet.opened(address, target, &opened.welcome, opened.link);
+        let classes = self.classes.clone();
         let session = Session::new(&self.shared, address, target, classes, opened.dead_after);
         let end = session.run(opened.inbound, opened.outbound).await;
         self.shared.fleet.closed(self.address);

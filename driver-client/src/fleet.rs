@@ -7,7 +7,7 @@ mod plan;
 mod target;
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -25,6 +25,7 @@ use self::plan::{Named, Plan};
 pub(crate) use self::target::Target;
 use crate::{
     RunError,
+    classes::Link,
     config::Config,
     connection::{Connection, Over, Rejection, Shared},
     dial::{Dial, endpoint, resolve},
@@ -40,6 +41,8 @@ const OWED_FOR: Duration = Duration::from_secs(15 * 60);
 /// What connections know together.
 pub(crate) struct Fleet {
     plan: Mutex<Plan>,
+    /// The ways to the brokers that we have a session with.
+    links: Mutex<BTreeMap<AddressId, Link>>,
     changed: watch::Sender<()>,
     dial: Arc<dyn Dial>,
     tls: Tls,
@@ -54,6 +57,7 @@ impl Fleet {
     pub(crate) fn new(config: &Config) -> Self {
         Self {
             plan: Mutex::new(Plan::new(&config.addresses)),
+            links: Mutex::default(),
             changed: watch::Sender::new(()),
             dial: config.dial.clone(),
             tls: config.tls.clone(),
@@ -147,7 +151,14 @@ impl Fleet {
     }
 
     /// A session stands: with whom, and whom that one names.
-    pub(crate) fn opened(&self, address: AddressId, origin: &Target, welcome: &wire::Welcome) {
+    pub(crate) fn opened(
+        &self,
+        address: AddressId,
+        origin: &Target,
+        welcome: &wire::Welcome,
+        link: Link,
+    ) {
+        self.links().insert(address, link);
         self.plan().opened(address, &welcome.replica_id);
         match &welcome.others {
             Some(others) => self.tell(address, origin, others),
@@ -180,8 +191,23 @@ impl Fleet {
 
     /// A session is over.
     pub(crate) fn closed(&self, address: AddressId) {
+        self.links().remove(&address);
         self.plan().closed(address);
         self.changed.send_replace(());
+    }
+
+    /// The way to another replica of the broker at an address, if there is one. Others that we were told
+    /// to dial may be brokers of other clusters, with other classes of the same names.
+    pub(crate) fn link_beside(&self, address: AddressId) -> Option<Link> {
+        let plan = self.plan();
+        let links = self.links();
+        let mut beside = links.iter().filter(|(other, _)| plan.are_kin(address, **other));
+        beside.next().map(|(_, link)| link.clone())
+    }
+
+    /// Changes whenever a session comes or goes.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
     }
 
     /// The replicas that have a session with us through another address.
@@ -225,6 +251,10 @@ impl Fleet {
             warn!(address, "not dialling this replica: no address, or the token would go in clear");
         }
         is_one && is_safe
+    }
+
+    fn links(&self) -> MutexGuard<'_, BTreeMap<AddressId, Link>> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn plan(&self) -> MutexGuard<'_, Plan> {

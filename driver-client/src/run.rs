@@ -59,7 +59,7 @@ pub async fn run(config: Config, driver: impl Driver) -> Result<(), RunError> {
     let executor = Arc::new(Executor::new(Arc::new(driver), capacity, grace, stop.clone()));
     let shared = Arc::new(Shared {
         registration: registration(&config, &instance.id, executor.driver()),
-        fleet: Fleet::new(&config),
+        fleet: Arc::new(Fleet::new(&config)),
         met: AtomicBool::new(false),
         executor,
         dial: config.dial.clone(),

@@ -167,7 +167,7 @@ async fn probes_give_their_reasons() {
     let ready = get(&broker, "/readyz").await;
     assert_eq!((ready.status, ready.text.as_str()), (StatusCode::OK, "ok\n"));
     let verbose = get(&broker, "/readyz?verbose").await;
-    assert_eq!(verbose.text, "[+] started\n[+] not-stopping\nok\n");
+    assert_eq!(verbose.text, "[+] started\n[+] not-stopping\n[+] has-drivers-of-replicas\nok\n");
 
     broker.broker.stop(Duration::from_secs(1)).await;
     let stopping = get(&broker, "/readyz").await;

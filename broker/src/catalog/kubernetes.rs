@@ -41,7 +41,7 @@ mod trouble;
 pub use connect::{Cluster, Unusable};
 pub use follow::Demand;
 pub use review::TokenReviews;
-pub(crate) use trouble::words;
+pub(crate) use trouble::innermost;
 
 use contact::Contact;
 use known::Known;

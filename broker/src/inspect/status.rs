@@ -114,10 +114,10 @@ fn concerns(rooms: &Rooms, drivers: &[v1::Driver]) -> Vec<Concern> {
         };
         say(format!("catalog: {problem}"), advice);
     }
-    if let Some(problem) = rooms.replicas.problem() {
+    for problem in rooms.replicas.problems() {
         say(
-            format!("replicas: this one cannot tell the others that it is here: {problem}"),
-            "drivers that are connected stay; others may not find this replica until it is mended",
+            format!("replicas: {problem}"),
+            "drivers that are connected stay; others may not find all replicas until it is mended",
         );
     }
     for problem in rooms.auth.problems() {

@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     backoff::{Backoff, Pace},
-    catalog::kubernetes::{Cluster, words},
+    catalog::kubernetes::{Cluster, innermost},
 };
 
 /// The name of a replica's Lease is this and its own.
@@ -43,7 +43,7 @@ const ADDRESS: &str = "machinebroker.dev/address";
 const DRIVERS: &str = "machinebroker.dev/drivers";
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(4);
-/// Drivers come in crowds: their report is written no more often than this.
+/// Drivers come in crowds: their report is made no more often than this.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// With a Lease of ours there is news more often than this, so the watch is dead.
 const SILENT: Duration = Duration::from_secs(20);
@@ -124,7 +124,7 @@ impl Leases {
             let report = (self.report)().to_text();
             match self.renew(&mut found, &report).await {
                 Ok(()) => {
-                    self.replicas.note_problem(None);
+                    self.replicas.note_unseen(None);
                     if !std::mem::replace(&mut told, true) {
                         info!("present again");
                     }
@@ -134,13 +134,16 @@ impl Leases {
                     if std::mem::replace(&mut told, false) {
                         warn!(why, "the other replicas are not told that this one is here");
                     }
-                    self.replicas.note_problem(Some(why));
+                    self.replicas.note_unseen(Some(why));
                 }
             }
             let news = async {
-                sleep_until(written + REPORT_EVERY).await;
+                let mut looked = written;
                 // The registry lives as long as we do.
                 while changes.changed().await.is_ok() {
+                    sleep_until(looked + REPORT_EVERY).await;
+                    looked = Instant::now();
+                    changes.mark_unchanged();
                     if (self.report)().to_text() != report {
                         return;
                     }
@@ -246,7 +249,10 @@ impl Leases {
                     listing.extend(presence(&lease));
                     continue;
                 }
-                Ok(Event::InitDone) => presences.listed(std::mem::take(&mut listing), now),
+                Ok(Event::InitDone) => {
+                    self.replicas.note_blind(None);
+                    presences.listed(std::mem::take(&mut listing), now);
+                }
                 Ok(Event::Apply(lease)) => {
                     if let Some(presence) = presence(&lease) {
                         presences.put(presence, now);
@@ -259,6 +265,7 @@ impl Leases {
                 }
                 Err(error) => {
                     debug!(%error, "the watch of Leases broke");
+                    self.replicas.note_blind(Some(innermost(&error)));
                     return;
                 }
             }
@@ -335,7 +342,7 @@ async fn answered<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, F
         Ok(Err(kube::Error::Api(status))) if status.code == NOT_FOUND => {
             Err(Failure::Other("it has just been removed".to_owned()))
         }
-        Ok(Err(error)) => Err(Failure::Other(words(&error))),
+        Ok(Err(error)) => Err(Failure::Other(innermost(&error))),
         Err(_) => Err(Failure::Other(format!("no answer within {ANSWER_WITHIN:?}"))),
     }
 }

@@ -11,6 +11,8 @@ use tonic_types::StatusExt as _;
 
 use super::{Shared, outbox};
 use crate::{
+    classes::Link,
+    config::Token,
     dial::Client,
     fleet::Target,
     operations::{AddressId, MachineKey, Recollection},
@@ -18,9 +20,10 @@ use crate::{
 
 /// A session that the broker welcomed.
 pub(super) struct Opened {
-    pub(super) client: Client,
+    pub(super) link: Link,
     pub(super) outbound: mpsc::Sender<wire::DriverSide>,
     pub(super) inbound: Streaming<wire::BrokerSide>,
+    /// Without the token, which is in the link.
     pub(super) welcome: wire::Welcome,
     pub(super) dead_after: Duration,
 }
@@ -104,10 +107,11 @@ async fn welcome(
             return Err(Failure::NoWelcome("the stream ended before the welcome"));
         };
         match frame.control {
-            Some(Control::Welcome(welcome)) => {
+            Some(Control::Welcome(mut welcome)) => {
+                let session_token = Token::new(std::mem::take(&mut welcome.session_token));
                 let dead_after = welcome.dead_after.and_then(|time| time.try_into().ok());
                 return Ok(Opened {
-                    client,
+                    link: Link { client, session_token },
                     outbound,
                     inbound,
                     welcome,

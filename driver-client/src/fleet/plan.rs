@@ -8,7 +8,7 @@
 //! What is not wanted is not dialled again. A session that stands is nobody's to end for that reason: a
 //! replica that the others lost sight of may still have callers.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use tokio::time::Instant;
 
@@ -27,6 +27,8 @@ pub(super) struct Plan {
     named: Vec<Named>,
     /// With whom each open session is.
     held: BTreeMap<AddressId, String>,
+    /// Addresses of which one named the other: they are replicas of one broker.
+    kin: BTreeSet<(AddressId, AddressId)>,
     ids: HashMap<String, Known>,
     next: usize,
 }
@@ -70,6 +72,7 @@ impl Plan {
             told: BTreeMap::new(),
             named: Vec::new(),
             held: BTreeMap::new(),
+            kin: BTreeSet::new(),
             ids: HashMap::new(),
             next: 0,
         }
@@ -104,6 +107,10 @@ impl Plan {
     pub(super) fn tell(&mut self, address: AddressId, revision: u64, peers: Vec<Named>) {
         let known = self.told.get(&address).map(|told| told.revision);
         if known.is_none_or(|known| known < revision) {
+            for peer in peers.iter().take(MOST_NAMED) {
+                let other = self.id(&peer.target.address);
+                self.kin.extend([(address, other), (other, address)]);
+            }
             self.told.insert(address, Told { revision, peers });
             self.sum_up();
         }
@@ -135,6 +142,11 @@ impl Plan {
     pub(super) fn held_besides(&self, address: AddressId) -> Vec<String> {
         let others = self.held.iter().filter(|(held, _)| **held != address);
         others.map(|(_, replica)| replica.clone()).collect()
+    }
+
+    /// Whether both are replicas of one broker, as far as one of them said.
+    pub(super) fn are_kin(&self, one: AddressId, other: AddressId) -> bool {
+        self.kin.contains(&(one, other))
     }
 
     /// All connections that there ought to be, each address once.
@@ -184,7 +196,9 @@ impl Plan {
     /// Forgets the addresses that nobody has wanted since `then`, and says which.
     pub(super) fn forget_before(&mut self, then: Instant) -> Vec<AddressId> {
         let gone = self.ids.extract_if(|_, known| known.unwanted.is_some_and(|since| since < then));
-        gone.map(|(_, known)| known.id).collect()
+        let gone: Vec<AddressId> = gone.map(|(_, known)| known.id).collect();
+        self.kin.retain(|(one, other)| !gone.contains(one) && !gone.contains(other));
+        gone
     }
 }
 
@@ -222,6 +236,8 @@ mod tests {
         plan.tell(a, 1, vec![named("b"), named("c")]);
         assert_eq!(wanted(&mut plan), ["a:1", "b:1", "c:1"]);
         let b = id(&mut plan, "b:1");
+        assert!(plan.are_kin(a, b) && plan.are_kin(b, a));
+        assert!(!plan.are_kin(a, AddressId(100)), "of that one nobody has heard");
         plan.opened(b, "b");
         plan.tell(b, 7, vec![named("a"), named("d")]);
         assert_eq!(wanted(&mut plan), ["a:1", "b:1", "c:1", "d:1"]);

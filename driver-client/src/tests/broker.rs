@@ -253,13 +253,15 @@ impl Peer {
         }
     }
 
-    /// The result, whatever is told of other brokers' operations before it.
+    /// The result, whatever is told of other brokers' operations before it, and whether or not it says
+    /// that it was accepted.
     pub(super) async fn result_among_orphans(&mut self, id: i32) -> wire::OperationResult {
         loop {
             match self.next().await.expect("the driver is there") {
                 wire::DriverSide { response: Some(Frame::Resumed(resumed)), .. } => {
                     assert!(resumed.elsewhere, "{resumed:?}");
                 }
+                wire::DriverSide { response: Some(Frame::Accepted(_)), .. } => {}
                 wire::DriverSide {
                     operation_id, response: Some(Frame::Result(result)), ..
                 } => {

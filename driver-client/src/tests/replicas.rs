@@ -1,9 +1,10 @@
 //! One session with every replica, as they come and go.
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
 use broker_proto::v1::{self as wire, broker_side::Control, reject::Reason};
 use tokio::time::{Instant, timeout};
+use tonic::Status;
 
 use super::{
     Running,
@@ -207,4 +208,40 @@ async fn what_a_lost_replica_asked_for_is_told_to_the_others_and_can_be_asked_fo
     first.ask(2, "create", "done").await;
     assert_eq!(provider_id(&first.result_among_orphans(2).await), "id-done");
     assert_eq!(running.script.calls().len(), 2, "each was executed once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_runs_for_a_lost_replica_asks_another_one_for_its_class() {
+    let (running, mut brokers) = replicas(2);
+    let mut first = welcome(&mut brokers[0], 0, peers(1, [1])).await;
+    let mut second = welcome(&mut brokers[1], 1, peers(1, [0])).await;
+    *brokers[1].shelf.refusal.lock().unwrap() = Some(Status::unavailable("not now"));
+    second.ask(1, "create", "classy-m").await;
+    second.accepted(1).await;
+    second.cut().await;
+    // It may be gone for good, and whoever asks again would wait for it.
+    first.ask(1, "create", "classy-m").await;
+    let begin = Instant::now();
+    let result = first.result_among_orphans(1).await;
+    assert_eq!(provider_id(&result), "id-classy-m");
+    assert!(begin.elapsed() < WHILE, "{:?}", begin.elapsed());
+    assert_eq!(running.script.calls().len(), 1);
+    assert!(brokers[0].shelf.class_lookups.load(SeqCst) > 0, "it was asked");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broker_that_is_no_replica_of_the_lost_one_is_not_asked_for_its_classes() {
+    let mut brokers = Brokers::new(2);
+    let _running = Running::start(&brokers);
+    let (mut one, mut other) = (brokers.take(), brokers.take());
+    let (mut first, mut second) = (one.welcome().await, other.welcome().await);
+    *one.shelf.refusal.lock().unwrap() = Some(Status::unavailable("not now"));
+    first.ask(1, "create", "classy-m").await;
+    first.accepted(1).await;
+    first.cut().await;
+    second.resumed().await;
+    // Less than the time after which a broker that says nothing is given up.
+    let frame = timeout(Duration::from_secs(20), second.next()).await;
+    assert!(frame.is_err(), "it waits for its own broker: {frame:?}");
+    assert_eq!(other.shelf.class_lookups.load(SeqCst), 0);
 }

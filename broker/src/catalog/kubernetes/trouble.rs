@@ -84,8 +84,12 @@ impl From<&watcher::Error> for Trouble {
 }
 
 /// The innermost reason: the layers around it only say that there was one.
-pub(crate) fn words(error: &kube::Error) -> String {
-    let mut innermost: &dyn std::error::Error = error;
+pub(super) fn words(error: &kube::Error) -> String {
+    innermost(error)
+}
+
+pub(crate) fn innermost(error: &dyn std::error::Error) -> String {
+    let mut innermost = error;
     while let Some(source) = innermost.source() {
         innermost = source;
     }
