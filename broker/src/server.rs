@@ -31,6 +31,7 @@ use crate::{
     grpc::{self, Admission, Connection, Drivers, Entrance, Peer},
     inspect::Rooms,
     metrics::{Exposition, Metrics},
+    mirror::{Live, Mirror, Resources},
     operation::Ledger,
     registry::{Registry, Seating},
     telemetry::{LogControl, LogFormat},
@@ -85,6 +86,8 @@ pub struct Settings {
     /// Driver programs that the broker starts are known besides.
     pub auth: auth::Settings,
     pub limits: Limits,
+    /// Where all is counted.
+    pub metrics: Metrics,
 }
 
 impl Settings {
@@ -98,15 +101,16 @@ impl Settings {
             log: None,
             auth: auth::Settings::default(),
             limits: Limits::default(),
+            metrics: Metrics::default(),
         }
     }
 }
 
 impl Broker {
     pub fn new(settings: Settings) -> Self {
-        let Settings { admission, seating, catalog, audit, log, auth: mut by, limits } = settings;
+        let Settings { admission, seating, catalog, audit, log, auth: mut by, limits, metrics } =
+            settings;
         let registry = Registry::new(seating);
-        let metrics = Metrics::default();
         let ledger = Ledger::new(metrics.clone(), audit.clone());
         let tokens = Tokens::default();
         by.authenticators.push(Arc::new(tokens.clone()));
@@ -169,6 +173,19 @@ impl Broker {
             Territory::of_all(sessions.iter().map(|session| &session.info().territory))
         };
         Demand { changes: self.registry.changes(), territory: Box::new(territory) }
+    }
+
+    /// Shows drivers in a cluster, until the broker stops. `live` says which replicas there are.
+    pub fn mirror(&self, resources: Arc<dyn Resources>, live: Live) {
+        let mirror = Mirror {
+            registry: self.registry.clone(),
+            catalog: Arc::clone(&self.catalog),
+            resources,
+            replica: self.rooms.replica.clone(),
+            live,
+            trouble: self.rooms.mirror.clone(),
+        };
+        self.own(|stopped| mirror.run(stopped));
     }
 
     /// What the ports are served with, if it is TLS.

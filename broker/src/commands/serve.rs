@@ -9,9 +9,10 @@ use crate::{
     auth::{self, Authenticator, Files, Reviewed},
     catalog::{
         Catalog, Directory, Kubernetes,
-        kubernetes::{Cluster, TokenReviews},
+        kubernetes::{Cluster, DriverObjects, TokenReviews},
     },
-    config::{CatalogSource, Options},
+    config::{CatalogSource, DriverResources, Options},
+    metrics::Metrics,
     server::{self, Broker, Plan, Settings},
     telemetry::{self, LogControl},
 };
@@ -70,13 +71,15 @@ pub(super) async fn run(options: Options) -> anyhow::Result<()> {
         ),
     }
     let tokens = tokens.map(|tokens| Arc::new(tokens) as Arc<dyn Authenticator>);
-    let reviews = config.token_review.zip(cluster).map(|(review, cluster)| {
+    let metrics = Metrics::default();
+    let reviews = config.token_review.zip(cluster.clone()).map(|(review, cluster)| {
         let reviewer = TokenReviews::new(cluster, review.audience.clone());
         // Looked at twice as often as streams are, so that each look of a stream is a new one.
         let fresh = config.recheck / 2;
         let reviewed = Reviewed::new(Arc::new(reviewer), review.audience, fresh, review.rate);
-        Arc::new(reviewed) as Arc<dyn Authenticator>
+        Arc::new(reviewed.counted(metrics.clone())) as Arc<dyn Authenticator>
     });
+    let replica = config.admission.replica.clone();
     let broker = Broker::new(Settings {
         admission: config.admission,
         seating: config.seating,
@@ -90,13 +93,25 @@ pub(super) async fn run(options: Options) -> anyhow::Result<()> {
             recheck: config.recheck,
         },
         limits: config.limits,
+        metrics,
     });
     broker.follow(files);
     broker.own(|stopped| log.follow(hangups, config.file, config.log, stopped));
     match catalog {
         Source::Directory(folder) => broker.own(|stopped| folder.watch(stopped)),
-        Source::Kubernetes(cluster) => {
-            broker.own(|stopped| cluster.follow(broker.demand(), stopped));
+        Source::Kubernetes(catalog) => {
+            broker.own(|stopped| catalog.follow(broker.demand(), stopped));
+            let namespace = match config.driver_resources {
+                DriverResources::Here => Some(None),
+                DriverResources::In(namespace) => Some(Some(namespace)),
+                DriverResources::Off => None,
+            };
+            if let Some((namespace, cluster)) = namespace.zip(cluster) {
+                let objects = DriverObjects::new(&cluster, namespace, &replica);
+                tracing::info!(namespace = objects.namespace(), "showing drivers in the cluster");
+                // Who else is there is not known: what others wrote goes when it is old.
+                broker.mirror(objects, Box::new(|| None));
+            }
         }
     }
     let plan = Plan {

@@ -114,6 +114,12 @@ fn concerns(rooms: &Rooms, drivers: &[v1::Driver]) -> Vec<Concern> {
         };
         say(format!("catalog: {problem}"), advice);
     }
+    // That the API server is away is told above.
+    if rooms.catalog.age().is_none() {
+        for problem in rooms.mirror.problems() {
+            say(problem, "mend it in the cluster, or say --driver-resources off; all else goes on");
+        }
+    }
     for problem in rooms.auth.problems() {
         say(problem, "mend the file; what it said before stays in force");
     }
