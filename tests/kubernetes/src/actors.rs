@@ -26,6 +26,8 @@ pub(crate) struct World<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) namespace: String,
     pub(crate) broker: BrokerProcess,
+    /// What the broker was started with.
+    args: Vec<String>,
     folder: tempfile::TempDir,
     controller: String,
 }
@@ -37,6 +39,8 @@ pub(crate) struct Beginning {
     pub(crate) no_rights: bool,
     /// More for the rule of the driver in the policy.
     pub(crate) driver_rule: &'static str,
+    /// More for the broker.
+    pub(crate) args: &'static [&'static str],
 }
 
 impl<'a> World<'a> {
@@ -47,8 +51,11 @@ impl<'a> World<'a> {
     pub(crate) fn begin(cluster: &'a Cluster, beginning: Beginning) -> Self {
         let namespace = cluster.namespace();
         let folder = tempfile::tempdir().expect("a folder");
-        for crd in ["machineclasses.machine.sapcloud.io", "simmachineclasses.sim.machinebroker.dev"]
-        {
+        for crd in [
+            "drivers.machinebroker.dev",
+            "machineclasses.machine.sapcloud.io",
+            "simmachineclasses.sim.machinebroker.dev",
+        ] {
             install(cluster, crd);
         }
         cluster.apply(&accounts(&namespace));
@@ -68,21 +75,31 @@ impl<'a> World<'a> {
         fs::write(&policy, rules).expect("a file");
         let token = cluster.token(&namespace, "broker", None);
         let kubeconfig = cluster.kubeconfig(&namespace, &token);
-        let broker = BrokerProcess::start(&[
+        let mut args = [
             "serve",
             "--listen=127.0.0.1:0",
             "--admin=127.0.0.1:0",
             "--settle=0s",
             "--recheck=2s",
             &format!("--catalog=kubernetes:{}", kubeconfig.display()),
+            &format!("--driver-resources={namespace}"),
             &format!("--token-review-audience={AUDIENCE}"),
             &format!("--policy={}", policy.display()),
             &format!("--audit={}", folder.path().join("audit.jsonl").display()),
-        ]);
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        args.extend(beginning.args.iter().map(|arg| (*arg).to_owned()));
+        let broker = start_broker(&args);
         let controller = cluster.token(&namespace, "controller", Some(AUDIENCE));
-        let world = Self { cluster, namespace, broker, folder, controller };
+        let world = Self { cluster, namespace, broker, args, folder, controller };
         fs::write(world.path("controller.token"), &world.controller).expect("a file");
         world
+    }
+
+    /// Another replica of the broker.
+    pub(crate) fn another_broker(&self) -> BrokerProcess {
+        start_broker(&self.args)
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -242,6 +259,10 @@ impl<'a> World<'a> {
     }
 }
 
+fn start_broker(args: &[String]) -> BrokerProcess {
+    BrokerProcess::start(&args.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
 /// Installs a CustomResourceDefinition of ours and waits until its kind is served.
 pub(crate) fn install(cluster: &Cluster, name: &str) {
     let file = Path::new("manifests/crds").join(format!("{name}.yaml"));
@@ -276,7 +297,15 @@ fn accounts(namespace: &str) -> String {
         "{apiGroups: [authentication.k8s.io], resources: [tokenreviews], verbs: [create]}",
         namespace,
     );
-    accounts + &secrets + &reviews
+    let drivers = rights(
+        "Role",
+        &format!("name: broker-drivers, namespace: {namespace}"),
+        "{apiGroups: [machinebroker.dev], resources: [drivers], \
+          verbs: [list, watch, create, patch, delete]}, \
+         {apiGroups: [events.k8s.io], resources: [events], verbs: [create, patch]}",
+        namespace,
+    );
+    accounts + &secrets + &reviews + &drivers
 }
 
 /// The right of the broker to read classes.

@@ -9,6 +9,7 @@ mod deletes;
 mod kinds;
 mod machines;
 mod outage;
+mod resources;
 mod startup;
 
 type Scenario = for<'a> fn(&'a Cluster) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
@@ -37,5 +38,10 @@ scenarios! {
     access::a_token_that_expires_or_is_for_others_gets_nobody_in,
     access::a_revoked_account_loses_its_open_stream,
     outage::work_goes_on_while_the_api_server_is_away,
+    resources::a_driver_is_shown_with_what_happens_to_it,
+    resources::a_driver_of_two_brokers_has_two_sessions,
+    resources::a_driver_that_idles_or_works_is_hardly_written,
+    resources::drivers_are_shown_once_their_definition_is_installed,
+    resources::a_kind_that_cannot_be_read_is_a_condition_of_its_driver,
     startup::a_kubeconfig_that_cannot_be_used_is_told_at_the_start,
 }
