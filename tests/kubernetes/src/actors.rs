@@ -13,7 +13,11 @@ use broker_tests::{
     process::{self, BrokerProcess, PATIENCE, Process, binary},
 };
 use sim_driver::{Cloud, Vm};
-use tokio::time::sleep;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::sleep,
+};
 use tonic::{Request, Status};
 
 use crate::cluster::{AUDIENCE, Cluster};
@@ -251,6 +255,18 @@ impl<'a> World<'a> {
             );
             sleep(Duration::from_millis(200)).await;
         }
+    }
+
+    /// What a metric of the broker is now, for who may look.
+    pub(crate) async fn metric(&self, name: &str) -> Option<f64> {
+        let mut admin = TcpStream::connect(self.broker.admin).await.ok()?;
+        let bearer = format!("authorization: Bearer {}", self.controller);
+        let request = format!("GET /metrics HTTP/1.0\r\nhost: localhost\r\n{bearer}\r\n\r\n");
+        admin.write_all(request.as_bytes()).await.ok()?;
+        let mut text = String::new();
+        admin.read_to_string(&mut text).await.ok()?;
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+        value.parse().ok()
     }
 
     /// The lines of the audit log.
