@@ -175,7 +175,8 @@ impl Broker {
         Demand { changes: self.registry.changes(), territory: Box::new(territory) }
     }
 
-    /// Shows drivers in a cluster, until the broker stops. `live` says which replicas there are.
+    /// Shows drivers in a cluster, until the broker begins to stop: that they leave then is no news of
+    /// theirs. `live` says which replicas there are.
     pub fn mirror(&self, resources: Arc<dyn Resources>, live: Live) {
         let mirror = Mirror {
             registry: self.registry.clone(),
@@ -185,7 +186,7 @@ impl Broker {
             live,
             trouble: self.rooms.mirror.clone(),
         };
-        self.own(|stopped| mirror.run(stopped));
+        self.tasks.spawn(mirror.run(self.drivers.closing.clone()));
     }
 
     /// What the ports are served with, if it is TLS.

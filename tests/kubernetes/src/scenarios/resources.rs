@@ -16,9 +16,9 @@ const DEFINITION: &str = "drivers.machinebroker.dev";
 const QUICK: [&str; 3] = ["--ping-every=500ms", "--suspect-after=2s", "--dead-after=60s"];
 
 impl World<'_> {
-    /// What `kubectl get drivers` prints, with more words.
+    /// What `kubectl get drivers` prints, by its short name, with more words.
     fn shown(&self, words: &[&str]) -> String {
-        let words = [&["get", "drivers", "--namespace", &self.namespace], words].concat();
+        let words = [&["get", "mbd", "--namespace", &self.namespace], words].concat();
         self.cluster.kubectl(&words)
     }
 
@@ -79,7 +79,9 @@ pub(super) async fn a_driver_is_shown_with_what_happens_to_it(cluster: &Cluster)
         })
         .await;
     let of = ["--namespace", &world.namespace];
-    cluster.kubectl(&[&["wait", "--for=condition=Ready", "mbd/sim-0"][..], &of].concat());
+    let wait = ["wait", "--for=condition=Ready", "driver/sim-0"];
+    let waited = cluster.kubectl(&[&wait[..], &of].concat());
+    assert_eq!(waited, "driver.machinebroker.dev/sim-0 condition met\n");
     println!("{}", world.shown(&["--output=wide"]));
     world.until_event("Registered", "sim-0").await;
 
