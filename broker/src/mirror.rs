@@ -154,7 +154,7 @@ impl Mirror {
                 _ = looks.tick() => {
                     let facts = lookout.look(&self.registry, &*self.catalog).await;
                     work.desk.line_up(facts, (self.live)()).await;
-                    if work.desk.is_idle() {
+                    if work.is_well() {
                         self.trouble.over(Part::Write);
                     }
                 }
@@ -233,10 +233,7 @@ impl<'a> Work<'a> {
 
     fn written(&mut self, done: Done) {
         match self.desk.done(done) {
-            Ok(()) => {
-                self.mirror.trouble.over(Part::Write);
-                self.write_again.worked();
-            }
+            Ok(()) => self.write_again.worked(),
             Err(failed) => {
                 self.mirror.trouble.note(Part::Write, &failed);
                 if !matches!(failed, Failed::Refused(_)) {
@@ -244,6 +241,11 @@ impl<'a> Work<'a> {
                 }
             }
         }
+    }
+
+    /// Whether all could be written, or nothing is to be.
+    fn is_well(&self) -> bool {
+        !self.desk.is_held_up() && (!self.write_again.failing || self.desk.is_idle())
     }
 
     fn told(&mut self, (news, result): (News, Result<(), Failed>)) {
@@ -282,22 +284,25 @@ struct Retry {
     backoff: Backoff,
     since: Instant,
     not_before: Instant,
+    failing: bool,
 }
 
 impl Retry {
     fn new() -> Self {
         let now = Instant::now();
-        Self { backoff: Backoff::new(PACE), since: now, not_before: now }
+        Self { backoff: Backoff::new(PACE), since: now, not_before: now, failing: false }
     }
 
     fn failed(&mut self) {
         let now = Instant::now();
         self.not_before = now + self.backoff.next(now.saturating_duration_since(self.since));
         self.since = self.not_before;
+        self.failing = true;
     }
 
     fn worked(&mut self) {
         self.backoff = Backoff::new(PACE);
+        self.failing = false;
     }
 }
 

@@ -125,11 +125,15 @@ impl Desk {
         self.seen.is_some()
     }
 
-    /// Whether nothing waits to be written, for whatever reason.
+    /// Whether nothing waits to be written.
     pub(super) fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.busy.is_empty()
+    }
+
+    /// Whether an object could not be written and is tried again later.
+    pub(super) fn is_held_up(&self) -> bool {
         let now = Instant::now();
-        let waits = |past: &Past| past.waits(now);
-        self.queue.is_empty() && self.busy.is_empty() && !self.pasts.values().any(waits)
+        self.pasts.values().any(|past| past.waits(now))
     }
 
     /// The next one, if there is one and it is time for it.

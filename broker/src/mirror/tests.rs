@@ -35,6 +35,8 @@ struct Objects {
     told: Vec<(News, Option<String>)>,
     /// What everything fails with.
     fails: Option<Failed>,
+    /// The object that is not taken.
+    refuses: Option<&'static str>,
 }
 
 impl Cluster {
@@ -94,6 +96,8 @@ impl Resources for Cluster {
         let there = state.objects.get(name).map(|object| object.version.clone());
         let result = if let Some(failed) = state.fails.clone() {
             Err(failed)
+        } else if state.refuses == Some(name) {
+            Err(Failed::Refused("it is too large".to_owned()))
         } else if version.is_some() && there.as_deref() != version {
             state.conflicts += 1;
             Err(Failed::Conflict)
@@ -388,5 +392,24 @@ async fn what_happens_to_drivers_is_told_in_order() {
     let all = ["Registered", "Takeover", "Registered", "Lost", "Rejected"];
     cluster.until("all of it", |cluster| cluster.reasons() == all).await;
     assert!(cluster.state().told.iter().all(|(_, uid)| uid.is_some()));
+    broker.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_is_not_taken_is_a_problem_and_stops_no_other() {
+    let cluster = Cluster::new();
+    cluster.state().refuses = Some("sim-0");
+    let broker = Broker::start(&cluster, "a", &nobody());
+    let _refused = broker.driver("sim-0", 0).await;
+    let _taken = broker.driver("sim-1", 0).await;
+    cluster.until("the other", |cluster| cluster.driver("sim-1").is_some()).await;
+    cluster.until("a problem", |_| !broker.trouble.problems().is_empty()).await;
+    sleep(Duration::from_secs(60)).await;
+    let problems = broker.trouble.problems();
+    assert_eq!(problems, ["drivers are not shown in the cluster: it is too large"]);
+    cluster.state().refuses = None;
+    sleep(Duration::from_secs(300)).await;
+    cluster.until("all well", |_| broker.trouble.problems().is_empty()).await;
+    assert!(cluster.driver("sim-0").is_some());
     broker.stop().await;
 }
