@@ -77,7 +77,7 @@ impl Desk {
                     Some(all.into_iter().map(|object| (object.name.clone(), object)).collect());
             }
             (Seen::Changed(object), Some(known)) => {
-                known.insert(object.name.clone(), object);
+                known.insert(object.name.clone(), *object);
             }
             (Seen::Gone(name), Some(known)) => {
                 known.remove(&name);

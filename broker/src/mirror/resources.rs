@@ -22,7 +22,7 @@ pub struct Object {
 pub enum Seen {
     /// These are all.
     All(Vec<Object>),
-    Changed(Object),
+    Changed(Box<Object>),
     Gone(String),
 }
 

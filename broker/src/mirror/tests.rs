@@ -6,6 +6,7 @@ use broker_crds::driver::{Driver, State};
 use futures::stream::{self, BoxStream};
 use tokio::{
     sync::broadcast,
+    task::JoinSet,
     time::{sleep, timeout},
 };
 
@@ -109,7 +110,7 @@ impl Resources for Cluster {
             let (name, driver) = (name.to_owned(), driver.clone());
             let object = Object { name: name.clone(), uid, version, driver };
             state.objects.insert(name, object.clone());
-            self.changes.send(Seen::Changed(object)).ok();
+            self.changes.send(Seen::Changed(Box::new(object))).ok();
             Ok(())
         };
         later(result)
@@ -160,7 +161,7 @@ struct Broker {
     registry: Registry,
     trouble: Trouble,
     stop: CancellationToken,
-    task: tokio::task::JoinHandle<()>,
+    task: JoinSet<()>,
 }
 
 impl Broker {
@@ -177,7 +178,8 @@ impl Broker {
             live: Box::new(move || Some(live.lock().unwrap().clone())),
             trouble: trouble.clone(),
         };
-        let task = tokio::spawn(mirror.run(stop.clone()));
+        let mut task = JoinSet::new();
+        task.spawn(mirror.run(stop.clone()));
         Self { registry, trouble, stop, task }
     }
 
@@ -190,9 +192,9 @@ impl Broker {
         (seat, session)
     }
 
-    async fn stop(self) {
+    async fn stop(mut self) {
         self.stop.cancel();
-        self.task.await.unwrap();
+        self.task.join_next().await.unwrap().unwrap();
     }
 }
 
@@ -295,7 +297,7 @@ async fn brokers_share_the_object_of_a_driver_and_clean_up_after_each_other() {
 
     // One dies without a word, and another comes under a new name.
     let [a, b, c] = brokers;
-    c.task.abort();
+    drop(c.task);
     live.lock().unwrap().remove("c");
     cluster.until("c is gone", |cluster| cluster.replicas("sim-0") == ["a", "b"]).await;
     assert_eq!(cluster.state().writes, writes + 1, "one of them was enough");

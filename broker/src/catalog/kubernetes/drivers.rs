@@ -64,7 +64,7 @@ impl Resources for DriverObjects {
                 None
             }
             Ok(watcher::Event::InitDone) => Some(Ok(Seen::All(std::mem::take(&mut listing)))),
-            Ok(watcher::Event::Apply(object)) => Some(Ok(Seen::Changed(read(object)))),
+            Ok(watcher::Event::Apply(object)) => Some(Ok(Seen::Changed(Box::new(read(object))))),
             Ok(watcher::Event::Delete(object)) => Some(Ok(Seen::Gone(object.name_any()))),
             Err(error) => Some(Err(of_watch(&error))),
         };

@@ -13,7 +13,7 @@ use std::{
 use broker_proto::v1::{ClassRef, MachineRequest};
 use broker_tests::{Controller, process::PATIENCE};
 use futures::future::join_all;
-use tokio::time::interval;
+use tokio::{task::JoinSet, time::interval};
 use tonic::{Request, Status};
 
 use crate::{
@@ -120,7 +120,7 @@ fn requests(cluster: &Cluster) -> BTreeMap<String, u64> {
 struct Load {
     made: Arc<AtomicUsize>,
     stop: Arc<AtomicBool>,
-    task: tokio::task::JoinHandle<Vec<Status>>,
+    task: JoinSet<Vec<Status>>,
 }
 
 impl Load {
@@ -130,7 +130,9 @@ impl Load {
         let token = fs::read_to_string(world.path("controller.token")).expect("a token");
         let (made, stop) = (Arc::default(), Arc::new(AtomicBool::new(false)));
         let running = run(controller, class, token, Arc::clone(&made), Arc::clone(&stop));
-        Self { made, stop, task: tokio::spawn(running) }
+        let mut task = JoinSet::new();
+        task.spawn(running);
+        Self { made, stop, task }
     }
 
     fn made(&self) -> usize {
@@ -138,9 +140,9 @@ impl Load {
     }
 
     /// How many machines there were, and what failed.
-    async fn stop(self) -> (usize, Vec<Status>) {
+    async fn stop(mut self) -> (usize, Vec<Status>) {
         self.stop.store(true, Ordering::Relaxed);
-        let failed = self.task.await.expect("no panic");
+        let failed = self.task.join_next().await.expect("one").expect("no panic");
         (self.made.load(Ordering::Relaxed), failed)
     }
 }
