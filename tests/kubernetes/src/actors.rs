@@ -125,11 +125,20 @@ impl<'a> World<'a> {
 
     /// The sim driver, with whatever token is in its file.
     pub(crate) fn start_driver(&self, args: &[&str]) -> Process {
+        self.start_driver_at(&self.broker, "sim-0", args)
+    }
+
+    pub(crate) fn start_driver_at(
+        &self,
+        broker: &BrokerProcess,
+        instance: &str,
+        args: &[&str],
+    ) -> Process {
         Process::start(
             Command::new(binary("sim-driver"))
                 .args(args)
-                .arg(format!("--broker={}", self.broker.drivers))
-                .arg("--instance-id=sim-0")
+                .arg(format!("--broker={}", broker.drivers))
+                .arg(format!("--instance-id={instance}"))
                 .arg(format!("--cloud={}", self.path("cloud").display()))
                 .arg(format!("--token-file={}", self.path("driver.token").display())),
         )
@@ -257,9 +266,9 @@ impl<'a> World<'a> {
         }
     }
 
-    /// What a metric of the broker is now, for who may look.
-    pub(crate) async fn metric(&self, name: &str) -> Option<f64> {
-        let mut admin = TcpStream::connect(self.broker.admin).await.ok()?;
+    /// What a metric of a broker is now, for who may look.
+    pub(crate) async fn metric(&self, broker: &BrokerProcess, name: &str) -> Option<f64> {
+        let mut admin = TcpStream::connect(broker.admin).await.ok()?;
         let bearer = format!("authorization: Bearer {}", self.controller);
         let request = format!("GET /metrics HTTP/1.0\r\nhost: localhost\r\n{bearer}\r\n\r\n");
         admin.write_all(request.as_bytes()).await.ok()?;
