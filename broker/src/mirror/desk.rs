@@ -196,7 +196,8 @@ impl Desk {
             None if why.is_none() => return None,
             None => self.pasts.entry(Arc::clone(name)).or_default(),
         };
-        past.is_due(why, here.turn(name), now).then_some(why).flatten()
+        let turn = if why == Some(Why::Leftover) { here.turn(name) } else { 0 };
+        past.is_due(why, turn, now).then_some(why).flatten()
     }
 }
 
