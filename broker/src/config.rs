@@ -17,7 +17,7 @@ use anyhow::{Context as _, anyhow, bail};
 use broker_otlp::Endpoint;
 use serde::Deserialize;
 
-pub use self::values::CatalogSource;
+pub use self::values::{CatalogSource, DriverResources};
 use self::values::{KindPolicy, Place, Span};
 use crate::{
     audit::{self, Rotation},
@@ -159,6 +159,11 @@ pub struct Options {
     #[arg(long, env = "BROKER_TOKEN_REVIEW_RATE", value_name = "NUMBER")]
     token_review_rate: Option<NonZeroU32>,
 
+    /// With --catalog kubernetes, the namespace where drivers are shown as resources and events, or off
+    /// [default: that of the pod, or of the kubeconfig]
+    #[arg(long, env = "BROKER_DRIVER_RESOURCES", value_name = "NAMESPACE")]
+    driver_resources: Option<DriverResources>,
+
     /// How often credentials are looked at again on open streams [default: 5m]
     #[arg(long, env = "BROKER_RECHECK", value_name = "TIME")]
     recheck: Option<Span>,
@@ -261,6 +266,8 @@ pub struct Config {
     pub policy: Option<PathBuf>,
     pub tokens: Option<PathBuf>,
     pub token_review: Option<TokenReview>,
+    /// With a catalog of a cluster.
+    pub driver_resources: DriverResources,
     pub recheck: Duration,
     pub limits: Limits,
     pub log: String,
@@ -373,6 +380,7 @@ impl Options {
                 audience,
                 rate: options.token_review_rate.unwrap_or(REVIEWS),
             }),
+            driver_resources: options.driver_resources.unwrap_or_default(),
             recheck: span(options.recheck, auth::RECHECK),
             limits,
             log: options.log.unwrap_or_else(|| "info".to_owned()),
@@ -381,6 +389,10 @@ impl Options {
             otlp: otlp(options.otlp_endpoint, options.otlp_sample)?,
             file: options.config,
         };
+        let in_cluster = matches!(config.catalog, Some(CatalogSource::Kubernetes(_)));
+        if matches!(config.driver_resources, DriverResources::In(_)) && !in_cluster {
+            bail!("--driver-resources needs a cluster to show them in: --catalog kubernetes");
+        }
         if config.recheck < SHORTEST_RECHECK {
             let shortest = humantime::format_duration(SHORTEST_RECHECK);
             bail!("--recheck must be at least {shortest}");
@@ -433,6 +445,7 @@ impl Options {
             tokens: self.tokens.or(other.tokens),
             token_review_audience: self.token_review_audience.or(other.token_review_audience),
             token_review_rate: self.token_review_rate.or(other.token_review_rate),
+            driver_resources: self.driver_resources.or(other.driver_resources),
             recheck: self.recheck.or(other.recheck),
             max_connections: self.max_connections.or(other.max_connections),
             max_newcomers: self.max_newcomers.or(other.max_newcomers),
@@ -644,6 +657,20 @@ mod tests {
     }
 
     #[test]
+    fn drivers_are_shown_where_the_broker_runs_unless_it_is_told_otherwise() {
+        let shown = |args: &[&str]| {
+            let args = [&["--catalog", "kubernetes"], args].concat();
+            checked(&args).unwrap().driver_resources
+        };
+        assert_eq!(shown(&[]), DriverResources::Here);
+        assert_eq!(shown(&["--driver-resources", "off"]), DriverResources::Off);
+        let machines = DriverResources::In("machines".to_owned());
+        assert_eq!(shown(&["--driver-resources", "machines"]), machines);
+        let file = file("driverResources: machines\n");
+        assert_eq!(shown(&["--config", file.path().to_str().unwrap()]), machines);
+    }
+
+    #[test]
     fn what_cannot_work_is_refused_with_a_reason() {
         let wrong = file("quue: 5\n");
         for (args, reason) in [
@@ -652,6 +679,8 @@ mod tests {
             (&["--tls-cert", "broker.crt"], "--tls-key"),
             (&["--tls-cert", "broker.crt", "--tls-key", "broker.key"], "--policy"),
             (&["--recheck", "0s"], "at least"),
+            (&["--driver-resources", "Machines"], "is no namespace"),
+            (&["--driver-resources", "machines", "--catalog", "dir:x"], "--catalog kubernetes"),
             (&["--client-ca", "ca.crt"], "--tls-cert"),
             (&["--ping-every", "20s"], "--suspect-after"),
             (&["--ping-every", "0s"], "at least"),

@@ -22,6 +22,7 @@ use crate::{
     audit::Audit,
     auth::{self, Auth},
     catalog::Catalog,
+    mirror,
     operation::Ledger,
     registry::Registry,
     replicas::Replicas,
@@ -43,6 +44,8 @@ pub struct Rooms {
     pub auth: Auth,
     /// `None` where the log is not ours to steer.
     pub log: Option<LogControl>,
+    /// What is the matter with showing drivers in a cluster.
+    pub mirror: mirror::Trouble,
 }
 
 impl Rooms {
@@ -58,6 +61,7 @@ impl Rooms {
             audit: Audit::default(),
             auth: Auth::new(auth::Settings::default()),
             log: None,
+            mirror: mirror::Trouble::default(),
         }
     }
 }

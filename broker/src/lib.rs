@@ -18,6 +18,7 @@
 //! - [`grpc`]: the doors of drivers, controllers and operators.
 //! - [`metrics`]: what is counted, for Prometheus.
 //! - [`web`]: the admin port: the operators' page, for those who may, and probes.
+//! - [`mirror`]: shows in a cluster who is connected.
 //! - [`children`]: driver programs that the broker starts itself.
 //! - [`server`]: starts every task and knows in which order they stop.
 //! - [`commands`], [`config`], [`telemetry`]: flags, environment, logs.
@@ -36,6 +37,7 @@ pub mod grpc;
 pub mod inspect;
 mod maps;
 pub mod metrics;
+pub mod mirror;
 pub mod operation;
 pub mod registry;
 pub mod replicas;

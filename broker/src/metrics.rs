@@ -49,6 +49,7 @@ struct Totals {
     class_reads: By,
     secret_reads: By,
     denials: By,
+    token_reviews: By,
     failures: Family<Failure, Counter>,
     tls_refusals: By,
     connections: Ports,
@@ -80,6 +81,7 @@ pub struct Waiting(Arc<Kind>);
 const READS: [&str; 6] = ["ok", "bad_name", "missing", "foreign", "unreferenced", "ambiguous"];
 const DENIALS: [&str; 6] =
     ["no_credentials", "bad_token", "bad_certificate", "policy", "no_such_method", "cross_site"];
+const TOKEN_REVIEWS: [&str; 4] = ["answered", "failed", "cached", "refused"];
 const BOUNDS: [&str; 5] = ["connections", "drivers", "unregistered", "streams", "registrations"];
 const CONNECTION_REFUSALS: [&str; 3] = ["full", "crowded_out", "idle"];
 const REJECTS: [&str; 9] = [
@@ -107,6 +109,7 @@ impl Default for Totals {
             class_reads: from_zero("result", READS),
             secret_reads: from_zero("result", READS),
             denials: from_zero("reason", DENIALS),
+            token_reviews: from_zero("result", TOKEN_REVIEWS),
             failures: Family::default(),
             tls_refusals: from_zero("reason", broker_tls::server::REASONS),
             connections: ports(),
@@ -201,6 +204,16 @@ impl Metrics {
             D::CrossSite(_) => "cross_site",
         };
         count(&self.0.denials, "reason", reason, 1);
+    }
+
+    /// Somebody showed a token that others have to be asked about; what came of it.
+    pub fn token_reviewed(&self, result: &'static str) {
+        count(&self.0.token_reviews, "result", result, 1);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn token_reviews(&self, result: &'static str) -> u64 {
+        self.0.token_reviews.get_or_create(&[("result", result)]).get()
     }
 
     /// A connection got no further than its TLS handshake.

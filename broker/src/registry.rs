@@ -141,6 +141,9 @@ impl Registry {
                 session = %rival.info().id, by = %session.info().id, "session taken over"
             );
             session.info().takeovers.fetch_add(1, Ordering::Relaxed);
+            let (ours, theirs) = (session.info(), rival.info());
+            let place = format!("takes the place of session {} of {}", theirs.id, theirs.instance);
+            self.0.history.note(What::Takeover, place, Some(ours.id), &ours.instance);
             rival.end(End::Replaced);
             self.unseat(rival.info().id, &rival.info().keys);
         }

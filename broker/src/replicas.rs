@@ -125,6 +125,12 @@ impl Replicas {
         others.chain([self.0.id.clone()]).collect()
     }
 
+    /// The same, `None` while it is not known who is there.
+    pub fn known_live(&self) -> Option<BTreeSet<Arc<str>>> {
+        self.sources().present.as_ref()?;
+        Some(self.live())
+    }
+
     /// Names the replicas that have a driver for a key.
     pub fn serving(&self, wanted: &DriverKey) -> Vec<String> {
         let peers = self.peers();

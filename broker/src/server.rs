@@ -35,6 +35,7 @@ use crate::{
     grpc::{self, Admission, Connection, Drivers, Entrance, Peer},
     inspect::Rooms,
     metrics::{Exposition, Metrics},
+    mirror::{Live, Mirror, Resources},
     operation::Ledger,
     registry::{Registry, Seating},
     replicas::{Leases, Replicas, Report},
@@ -95,6 +96,8 @@ pub struct Settings {
     /// Driver programs that the broker starts are known besides.
     pub auth: auth::Settings,
     pub limits: Limits,
+    /// Where all is counted.
+    pub metrics: Metrics,
 }
 
 impl Settings {
@@ -109,17 +112,26 @@ impl Settings {
             log: None,
             auth: auth::Settings::default(),
             limits: Limits::default(),
+            metrics: Metrics::default(),
         }
     }
 }
 
 impl Broker {
     pub fn new(settings: Settings) -> Self {
-        let Settings { admission, replicas, seating, catalog, audit, log, auth: mut by, limits } =
-            settings;
+        let Settings {
+            admission,
+            replicas,
+            seating,
+            catalog,
+            audit,
+            log,
+            auth: mut by,
+            limits,
+            metrics,
+        } = settings;
         let replicas = replicas.unwrap_or_else(|| Replicas::new(&admission.replica, None));
         let registry = Registry::new(seating);
-        let metrics = Metrics::default();
         let ledger = Ledger::new(metrics.clone(), audit.clone());
         let tokens = Tokens::default();
         by.authenticators.push(Arc::new(tokens.clone()));
@@ -200,6 +212,20 @@ impl Broker {
             Territory::of_all(sessions.iter().map(|session| &session.info().territory))
         };
         Demand { changes: self.registry.changes(), territory: Box::new(territory) }
+    }
+
+    /// Shows drivers in a cluster, until the broker begins to stop: that they leave then is no news of
+    /// theirs. `live` says which replicas there are.
+    pub fn mirror(&self, resources: Arc<dyn Resources>, live: Live) {
+        let mirror = Mirror {
+            registry: self.registry.clone(),
+            catalog: Arc::clone(&self.catalog),
+            resources,
+            replica: self.rooms.replica.clone(),
+            live,
+            trouble: self.rooms.mirror.clone(),
+        };
+        self.tasks.spawn(mirror.run(self.drivers.closing.clone()));
     }
 
     /// What the ports are served with, if it is TLS.

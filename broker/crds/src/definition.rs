@@ -21,8 +21,35 @@ pub(crate) struct Definition {
     pub(crate) version: &'static str,
     /// Of the whole object, but for what every object has.
     pub(crate) schema: Value,
-    /// Name and path of each.
-    pub(crate) columns: &'static [(&'static str, &'static str)],
+    pub(crate) columns: Vec<Column>,
+}
+
+/// What `kubectl get` shows of an object.
+pub(crate) struct Column {
+    name: &'static str,
+    path: &'static str,
+    sort: &'static str,
+    /// Only with `-o wide`.
+    wide: bool,
+}
+
+impl Column {
+    pub(crate) fn text(name: &'static str, path: &'static str) -> Self {
+        Self { name, path, sort: "string", wide: false }
+    }
+
+    pub(crate) fn number(name: &'static str, path: &'static str) -> Self {
+        Self { sort: "integer", ..Self::text(name, path) }
+    }
+
+    /// Shown as how long ago it was.
+    pub(crate) fn date(name: &'static str, path: &'static str) -> Self {
+        Self { sort: "date", ..Self::text(name, path) }
+    }
+
+    pub(crate) fn wide(self) -> Self {
+        Self { wide: true, ..self }
+    }
 }
 
 impl Definition {
@@ -30,10 +57,11 @@ impl Definition {
         let Names { group, kind, plural, short } = self.names;
         let schema: JSONSchemaProps =
             serde_json::from_value(self.schema).expect("the schema of a type is a schema");
-        let columns = self.columns.iter().map(|(name, path)| CustomResourceColumnDefinition {
-            name: (*name).to_owned(),
-            json_path: (*path).to_owned(),
-            type_: if *name == "Age" { "date" } else { "string" }.to_owned(),
+        let columns = self.columns.iter().map(|column| CustomResourceColumnDefinition {
+            name: column.name.to_owned(),
+            json_path: column.path.to_owned(),
+            type_: column.sort.to_owned(),
+            priority: column.wide.then_some(1),
             ..Default::default()
         });
         let mut crd = CustomResourceDefinition {
@@ -68,6 +96,15 @@ impl Definition {
 /// The schema of a type as the API server takes it, at the top of an object: what is not said may be
 /// there all the same, since drivers have fields of their own.
 pub(crate) fn schema_of<T: JsonSchema>() -> Value {
+    let mut schema = strict_schema_of::<T>();
+    if let Some(fields) = schema.as_object_mut() {
+        fields.insert("x-kubernetes-preserve-unknown-fields".to_owned(), json!(true));
+    }
+    schema
+}
+
+/// The same for what nobody but us writes.
+pub(crate) fn strict_schema_of<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::openapi3()
         .with(|settings| {
             settings.inline_subschemas = true;
@@ -78,7 +115,6 @@ pub(crate) fn schema_of<T: JsonSchema>() -> Value {
     simplify(&mut schema);
     if let Some(fields) = schema.as_object_mut() {
         fields.remove("title");
-        fields.insert("x-kubernetes-preserve-unknown-fields".to_owned(), json!(true));
     }
     schema
 }
@@ -87,7 +123,8 @@ pub(crate) fn schema_of<T: JsonSchema>() -> Value {
 fn simplify(schema: &mut Value) {
     let Some(fields) = schema.as_object_mut() else { return };
     fields.remove("default");
-    if fields.get("format").is_some_and(|format| format == "uint") {
+    let of_rust = |format: &Value| format.as_str().is_some_and(|name| name.starts_with("uint"));
+    if fields.get("format").is_some_and(of_rust) {
         fields.remove("format");
     }
     for inner in ["items", "additionalProperties"] {

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::{Definition, Names, definition::schema_of};
+use crate::definition::{Column, Definition, Names, schema_of};
 
 /// What machines are to be like, for the driver of one provider.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -63,7 +63,10 @@ pub(crate) fn definition() -> Definition {
         },
         version: "v1alpha1",
         schema: schema_of::<MachineClass>(),
-        columns: &[("Provider", ".provider"), ("Age", ".metadata.creationTimestamp")],
+        columns: vec![
+            Column::text("Provider", ".provider"),
+            Column::date("Age", ".metadata.creationTimestamp"),
+        ],
     }
 }
 

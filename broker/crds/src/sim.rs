@@ -5,7 +5,10 @@ use serde::Deserialize;
 use serde_json::json;
 use sim_driver::Spec;
 
-use crate::{Definition, Names, definition::schema_of, machine_class::SecretReference};
+use crate::{
+    definition::{Column, Definition, Names, schema_of},
+    machine_class::SecretReference,
+};
 
 /// The `spec` of a class: what the driver reads, and what the broker does.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -35,6 +38,9 @@ pub(crate) fn definition() -> Definition {
             "required": ["spec"],
             "properties": {"spec": schema_of::<SimMachineClass>()},
         }),
-        columns: &[("Capacity", ".spec.capacity"), ("Age", ".metadata.creationTimestamp")],
+        columns: vec![
+            Column::text("Capacity", ".spec.capacity"),
+            Column::date("Age", ".metadata.creationTimestamp"),
+        ],
     }
 }

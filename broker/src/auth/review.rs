@@ -24,6 +24,7 @@ use serde::Deserialize;
 use tokio::time::{Instant, timeout};
 
 use super::{Authenticator, Bearer, CannotTell, Holder, Identity};
+use crate::metrics::Metrics;
 
 /// How long a review may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -53,6 +54,7 @@ pub struct Reviewed {
     fresh: Duration,
     pace: DefaultDirectRateLimiter,
     tokens: Mutex<HashMap<[u8; 32], Entry>>,
+    metrics: Metrics,
 }
 
 struct Entry {
@@ -82,7 +84,12 @@ impl Reviewed {
         let quota = Quota::per_second(rate)
             .allow_burst(rate.saturating_mul(NonZeroU32::new(BURST).expect("not zero")));
         let (pace, tokens) = (RateLimiter::direct(quota), Mutex::default());
-        Self { reviewer, audience, fresh, pace, tokens }
+        Self { reviewer, audience, fresh, pace, tokens, metrics: Metrics::default() }
+    }
+
+    /// The same, where it can be seen how often it asks.
+    pub fn counted(self, metrics: Metrics) -> Self {
+        Self { metrics, ..self }
     }
 
     async fn look(&self, token: Bearer) -> Result<Option<Holder>, CannotTell> {
@@ -108,18 +115,22 @@ impl Reviewed {
         let mut tokens = self.tokens();
         if let Some(entry) = tokens.get(&digest) {
             if let Some(asking) = &entry.asking {
+                self.metrics.token_reviewed("cached");
                 return Ok(Known::Asking(asking.clone()));
             }
             if let Some(last) = &entry.last
                 && (now < last.at + self.good_for(last) || now < entry.ask_again)
             {
+                self.metrics.token_reviewed("cached");
                 return Ok(Known::Answer(last.holder.clone()));
             }
         }
         let known = tokens.get(&digest).and_then(|entry| entry.last.clone());
         if self.pace.check().is_err() {
             // Better the answer of a while ago than none.
-            return match known.and_then(|last| last.holder) {
+            let known = known.and_then(|last| last.holder);
+            self.metrics.token_reviewed(if known.is_some() { "cached" } else { "refused" });
+            return match known {
                 Some(holder) => Ok(Known::Answer(Some(holder))),
                 None => Err(CannotTell {
                     why: "too many new tokens at once".into(),
@@ -129,11 +140,14 @@ impl Reviewed {
         }
         make_room(&mut tokens, now);
         let review = self.reviewer.review(Arc::clone(text));
+        let metrics = self.metrics.clone();
         let review = async move {
-            match timeout(ANSWER_WITHIN, review).await {
+            let answer = match timeout(ANSWER_WITHIN, review).await {
                 Ok(answer) => answer.map_err(Into::into),
                 Err(_) => Err(format!("no answer within {ANSWER_WITHIN:?}").into()),
-            }
+            };
+            metrics.token_reviewed(if answer.is_ok() { "answered" } else { "failed" });
+            answer
         };
         let asking = review.boxed().shared();
         let entry = Entry { last: known, ask_again: now, asking: Some(asking.clone()) };

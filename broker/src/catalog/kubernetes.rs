@@ -31,6 +31,7 @@ use crate::{
 mod classes;
 mod connect;
 mod contact;
+mod drivers;
 mod follow;
 mod known;
 mod object;
@@ -39,6 +40,7 @@ mod secrets;
 mod trouble;
 
 pub use connect::{Cluster, Unusable};
+pub use drivers::DriverObjects;
 pub use follow::Demand;
 pub use review::TokenReviews;
 pub(crate) use trouble::innermost;

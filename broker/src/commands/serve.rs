@@ -9,9 +9,10 @@ use crate::{
     auth::{self, Authenticator, Files, Reviewed},
     catalog::{
         Catalog, Directory, Kubernetes,
-        kubernetes::{Cluster, TokenReviews},
+        kubernetes::{Cluster, DriverObjects, TokenReviews},
     },
-    config::{CatalogSource, Options},
+    config::{CatalogSource, DriverResources, Options},
+    metrics::Metrics,
     replicas::Replicas,
     server::{self, Broker, Plan, Settings},
     telemetry::{self, LogControl},
@@ -73,12 +74,13 @@ pub(super) async fn run(options: Options) -> anyhow::Result<()> {
         ),
     }
     let tokens = tokens.map(|tokens| Arc::new(tokens) as Arc<dyn Authenticator>);
+    let metrics = Metrics::default();
     let reviews = config.token_review.zip(cluster.clone()).map(|(review, cluster)| {
         let reviewer = TokenReviews::new(cluster, review.audience.clone());
         // Looked at twice as often as streams are, so that each look of a stream is a new one.
         let fresh = config.recheck / 2;
         let reviewed = Reviewed::new(Arc::new(reviewer), review.audience, fresh, review.rate);
-        Arc::new(reviewed) as Arc<dyn Authenticator>
+        Arc::new(reviewed.counted(metrics.clone())) as Arc<dyn Authenticator>
     });
     let neighbours = config.neighbours;
     let replicas = Replicas::new(&config.admission.replica, neighbours.advertise.as_deref());
@@ -86,6 +88,8 @@ pub(super) async fn run(options: Options) -> anyhow::Result<()> {
     if neighbours.leases {
         replicas.expect();
     }
+    let replica = config.admission.replica.clone();
+    let shown = replicas.clone();
     let broker = Broker::new(Settings {
         replicas: Some(replicas),
         admission: config.admission,
@@ -100,13 +104,25 @@ pub(super) async fn run(options: Options) -> anyhow::Result<()> {
             recheck: config.recheck,
         },
         limits: config.limits,
+        metrics,
     });
     broker.follow(files);
     broker.own(|stopped| log.follow(hangups, config.file, config.log, stopped));
     match catalog {
         Source::Directory(folder) => broker.own(|stopped| folder.watch(stopped)),
-        Source::Kubernetes(cluster) => {
-            broker.own(|stopped| cluster.follow(broker.demand(), stopped));
+        Source::Kubernetes(catalog) => {
+            broker.own(|stopped| catalog.follow(broker.demand(), stopped));
+            let namespace = match config.driver_resources {
+                DriverResources::Here => Some(None),
+                DriverResources::In(namespace) => Some(Some(namespace)),
+                DriverResources::Off => None,
+            };
+            if let Some((namespace, cluster)) = namespace.zip(cluster.as_ref()) {
+                let objects = DriverObjects::new(cluster, namespace, &replica);
+                tracing::info!(namespace = objects.namespace(), "showing drivers in the cluster");
+                // Where it is not known who else is there, what others wrote goes when it is old.
+                broker.mirror(objects, Box::new(move || shown.known_live()));
+            }
         }
     }
     let plan = Plan {

@@ -40,6 +40,46 @@ impl TryFrom<String> for CatalogSource {
     }
 }
 
+/// Where drivers are shown as resources of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum DriverResources {
+    /// In the namespace of the broker.
+    #[default]
+    Here,
+    In(String),
+    Off,
+}
+
+impl FromStr for DriverResources {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "off" => Ok(Self::Off),
+            _ if is_namespace(text) => Ok(Self::In(text.to_owned())),
+            _ => Err(format!("{text:?} is no namespace: write its name, or off")),
+        }
+    }
+}
+
+impl TryFrom<String> for DriverResources {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+fn is_namespace(text: &str) -> bool {
+    let within = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
+    let ends = |c: char| c != '-';
+    (1..=63).contains(&text.len())
+        && text.bytes().all(within)
+        && text.starts_with(ends)
+        && text.ends_with(ends)
+}
+
 /// The policy of one kind, as `KIND=POLICY`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "String")]

@@ -120,6 +120,12 @@ fn concerns(rooms: &Rooms, drivers: &[v1::Driver]) -> Vec<Concern> {
             "drivers that are connected stay; others may not find all replicas until it is mended",
         );
     }
+    // That the API server is away is told above.
+    if rooms.catalog.age().is_none() {
+        for problem in rooms.mirror.problems() {
+            say(problem, "mend it in the cluster, or say --driver-resources off; all else goes on");
+        }
+    }
     for problem in rooms.auth.problems() {
         say(problem, "mend the file; what it said before stays in force");
     }

@@ -64,6 +64,7 @@ impl Metrics {
             ("class_reads", "Classes that drivers asked for", &totals.class_reads),
             ("secret_reads", "Secrets that drivers asked for", &totals.secret_reads),
             ("denials", "Callers not let in, or not to what they wanted", &totals.denials),
+            ("token_reviews", "Tokens that others have to be asked about", &totals.token_reviews),
             (
                 "connection_refusals",
                 "Connections that were not taken, or had to go",

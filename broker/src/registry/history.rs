@@ -8,6 +8,8 @@ use std::{
     time::SystemTime,
 };
 
+use tokio::sync::broadcast;
+
 use super::NotOne;
 use crate::{
     driver::{Instance, SessionId},
@@ -18,9 +20,15 @@ use crate::{
 const EVENTS: usize = 200;
 const SESSIONS: usize = 10;
 const DRIVERS: usize = 1_000;
+/// Events that one who follows may be behind.
+const BEHIND: usize = 1_000;
 
-#[derive(Debug, Default)]
-pub struct History(Mutex<Books>);
+#[derive(Debug)]
+pub struct History {
+    books: Mutex<Books>,
+    /// For those who follow.
+    news: broadcast::Sender<Event>,
+}
 
 #[derive(Debug, Default)]
 struct Books {
@@ -56,6 +64,8 @@ pub struct Event {
 pub enum What {
     Registered,
     Rejected,
+    /// It took the place of another session.
+    Takeover,
     Suspect,
     Ready,
     /// An operator asked it to leave.
@@ -70,6 +80,7 @@ impl What {
         match self {
             What::Registered => "registered",
             What::Rejected => "rejected",
+            What::Takeover => "takeover",
             What::Suspect => "suspect",
             What::Ready => "ready",
             What::Asked => "asked to leave",
@@ -94,6 +105,9 @@ impl History {
             session,
             instance: instance.clone(),
         };
+        if what != What::Rejected {
+            self.tell(&event);
+        }
         let mut books = self.books();
         let life = books.life(instance);
         match what {
@@ -106,6 +120,26 @@ impl History {
             life.forgotten += 1;
         }
         life.events.push_back(event);
+    }
+
+    /// A driver was not let in, for whatever reason. Who follows hears of it; it is not kept, since
+    /// anyone can say any name.
+    pub fn turned_away(&self, instance: Arc<str>, why: &str) {
+        let instance = Instance { id: instance, boot: None };
+        let (at, details) = (SystemTime::now(), why.to_owned());
+        self.tell(&Event { at, what: What::Rejected, details, session: None, instance });
+    }
+
+    /// What happens from now on. Who falls behind loses the oldest.
+    pub fn follow(&self) -> broadcast::Receiver<Event> {
+        self.news.subscribe()
+    }
+
+    fn tell(&self, event: &Event) {
+        // Nobody follows where nobody wants to know.
+        if self.news.receiver_count() > 0 {
+            self.news.send(event.clone()).ok();
+        }
     }
 
     /// Keeps a session that is over, for who asks about it later.
@@ -168,7 +202,13 @@ impl History {
     }
 
     fn books(&self) -> MutexGuard<'_, Books> {
-        self.0.lock().expect("no panic while locked")
+        self.books.lock().expect("no panic while locked")
+    }
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self { books: Mutex::default(), news: broadcast::Sender::new(BEHIND) }
     }
 }
 

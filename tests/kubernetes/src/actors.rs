@@ -14,7 +14,11 @@ use broker_tests::{
 };
 use serde_json::Value;
 use sim_driver::{Cloud, Vm};
-use tokio::time::sleep;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::sleep,
+};
 use tonic::{Request, Status};
 
 use crate::{
@@ -32,6 +36,8 @@ pub(crate) struct World<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) namespace: String,
     pub(crate) broker: BrokerProcess,
+    /// What the broker was started with.
+    args: Vec<String>,
     folder: tempfile::TempDir,
     overlay: Overlay,
     controller: String,
@@ -44,6 +50,8 @@ pub(crate) struct Beginning {
     pub(crate) no_rights: bool,
     /// More for the rule of the driver in the policy.
     pub(crate) driver_rule: &'static str,
+    /// More for the broker.
+    pub(crate) args: &'static [&'static str],
 }
 
 impl<'a> World<'a> {
@@ -75,19 +83,24 @@ impl<'a> World<'a> {
         fs::write(&policy, rules).expect("a file");
         let token = cluster.token(&namespace, "broker", None);
         let kubeconfig = cluster.kubeconfig(&namespace, &token);
-        let broker = BrokerProcess::start(&[
+        let mut args = [
             "serve",
             "--listen=127.0.0.1:0",
             "--admin=127.0.0.1:0",
             "--settle=0s",
             "--recheck=2s",
             &format!("--catalog=kubernetes:{}", kubeconfig.display()),
+            &format!("--driver-resources={namespace}"),
             &format!("--token-review-audience={AUDIENCE}"),
             &format!("--policy={}", policy.display()),
             &format!("--audit={}", folder.path().join("audit.jsonl").display()),
-        ]);
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        args.extend(beginning.args.iter().map(|arg| (*arg).to_owned()));
+        let broker = start_broker(&args);
         let controller = cluster.token(&namespace, "controller", Some(AUDIENCE));
-        let world = Self { cluster, namespace, broker, folder, overlay, controller };
+        let world = Self { cluster, namespace, broker, args, folder, overlay, controller };
         fs::write(world.path("controller.token"), &world.controller).expect("a file");
         world
     }
@@ -100,6 +113,11 @@ impl<'a> World<'a> {
     /// What the manifests say.
     pub(crate) fn objects(&self) -> Vec<Value> {
         self.overlay.objects(self.cluster)
+    }
+
+    /// Another replica of the broker.
+    pub(crate) fn another_broker(&self) -> BrokerProcess {
+        start_broker(&self.args)
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -121,11 +139,20 @@ impl<'a> World<'a> {
 
     /// The sim driver, with whatever token is in its file.
     pub(crate) fn start_driver(&self, args: &[&str]) -> Process {
+        self.start_driver_at(&self.broker, "sim-0", args)
+    }
+
+    pub(crate) fn start_driver_at(
+        &self,
+        broker: &BrokerProcess,
+        instance: &str,
+        args: &[&str],
+    ) -> Process {
         Process::start(
             Command::new(binary("sim-driver"))
                 .args(args)
-                .arg(format!("--broker={}", self.broker.drivers))
-                .arg("--instance-id=sim-0")
+                .arg(format!("--broker={}", broker.drivers))
+                .arg(format!("--instance-id={instance}"))
                 .arg(format!("--cloud={}", self.path("cloud").display()))
                 .arg(format!("--token-file={}", self.path("driver.token").display())),
         )
@@ -253,10 +280,26 @@ impl<'a> World<'a> {
         }
     }
 
+    /// What a metric of a broker is now, for who may look.
+    pub(crate) async fn metric(&self, broker: &BrokerProcess, name: &str) -> Option<f64> {
+        let mut admin = TcpStream::connect(broker.admin).await.ok()?;
+        let bearer = format!("authorization: Bearer {}", self.controller);
+        let request = format!("GET /metrics HTTP/1.0\r\nhost: localhost\r\n{bearer}\r\n\r\n");
+        admin.write_all(request.as_bytes()).await.ok()?;
+        let mut text = String::new();
+        admin.read_to_string(&mut text).await.ok()?;
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+        value.parse().ok()
+    }
+
     /// The lines of the audit log.
     pub(crate) fn audit(&self) -> String {
         fs::read_to_string(self.path("audit.jsonl")).expect("there is one")
     }
+}
+
+fn start_broker(args: &[String]) -> BrokerProcess {
+    BrokerProcess::start(&args.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 /// Installs a CustomResourceDefinition and waits until its kind is served.

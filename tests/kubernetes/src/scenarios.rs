@@ -12,6 +12,7 @@ mod kinds;
 mod machines;
 mod outage;
 mod replicas;
+mod resources;
 mod rights;
 mod startup;
 
@@ -53,6 +54,11 @@ scenarios! {
     replicas::a_replica_that_is_killed_under_load_loses_nothing_and_makes_nothing_twice,
     replicas::replicas_stay_known_while_the_api_server_is_away,
     replicas::a_name_that_another_replica_has_is_not_fought_over,
+    resources::a_driver_is_shown_with_what_happens_to_it,
+    resources::a_driver_of_two_brokers_has_two_sessions,
+    resources::a_driver_that_idles_or_works_is_hardly_written,
+    resources::drivers_are_shown_once_their_definition_is_installed,
+    resources::a_kind_that_cannot_be_read_is_a_condition_of_its_driver,
     startup::a_kubeconfig_that_cannot_be_used_is_told_at_the_start,
     startup::a_broker_without_any_cluster_says_where_it_looked,
 }

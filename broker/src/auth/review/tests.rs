@@ -153,3 +153,24 @@ async fn what_is_plainly_not_for_us_is_not_asked_about() {
     assert_eq!(name(&reviewed, good("a").without_text()).await, Ok(None));
     assert_eq!(fake.asked(), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn how_each_token_was_found_out_about_is_counted() {
+    let (fake, reviewed) = reviewed(1);
+    let metrics = Metrics::default();
+    let reviewed = reviewed.counted(metrics.clone());
+    let counted = || ["answered", "failed", "cached", "refused"].map(|r| metrics.token_reviews(r));
+    fake.says(Err("connection refused"));
+    name(&reviewed, good("a")).await.unwrap_err();
+    assert_eq!(counted(), [0, 1, 0, 0]);
+    fake.says(Ok(Some(DRIVER)));
+    name(&reviewed, good("a")).await.unwrap();
+    name(&reviewed, good("a")).await.unwrap();
+    assert_eq!(counted(), [1, 1, 1, 0]);
+    // The pace is that of the real clock, so how many it lets through is not for us to say.
+    let others = (0..20).map(|number| name(&reviewed, good(&format!("other {number}"))));
+    let answers = futures::future::join_all(others).await;
+    let refused = answers.iter().filter(|answer| answer.is_err()).count() as u64;
+    assert!(refused > 0);
+    assert_eq!(counted(), [1 + 20 - refused, 1, 1, refused]);
+}

@@ -27,24 +27,52 @@ const WATCH_FOR: Duration = Duration::from_secs(290);
 /// The version that we have is too old to watch from.
 const EXPIRED: u16 = 410;
 
+/// Where a watch begins.
+#[derive(Clone, Copy, Debug)]
+enum Start {
+    /// At the version that was read, so that nothing is missed.
+    Version,
+    /// At what there is. A secret that has not changed for long has a version that the API server may not
+    /// remember, however often it is read.
+    Now,
+}
+
+/// How a watch ended.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    /// As each does after a while.
+    InTime,
+    /// The version is too old.
+    Expired,
+}
+
 impl Kubernetes {
     /// Keeps a secret up to date, for ever.
     pub(super) async fn watch_secret(&self, name: &SecretName) {
         let resource = ApiResource::erase::<core::Secret>(&());
         let api = Api::namespaced_with(self.client.clone(), &name.namespace, &resource);
         let mut backoff = Backoff::new(PACE);
+        let mut from = Start::Version;
         loop {
             let started = Instant::now();
-            let Err(trouble) = self.follow_secret(&api, name).await else { continue };
-            debug!(secret = %name, ?trouble, "watch broken");
-            // What is known already goes on; that the API server is away is told once for all.
-            let is_known = self.store_has(name);
-            if !is_known || matches!(trouble, Trouble::Forbidden(_)) {
-                let trouble = trouble.of_secret(name);
-                warn!(secret = %name, trouble, "secret cannot be read");
-                self.change(|known| known.secret_troubled(name, trouble));
+            match self.follow_secret(&api, name, from).await {
+                Ok(End::InTime) => from = Start::Version,
+                Ok(End::Expired) => from = Start::Now,
+                Err(trouble) => self.secret_troubled(name, &trouble),
             }
+            // However it ended: one that ends at once must not begin at once.
             sleep(backoff.next(started.elapsed())).await;
+        }
+    }
+
+    fn secret_troubled(&self, name: &SecretName, trouble: &Trouble) {
+        debug!(secret = %name, ?trouble, "watch broken");
+        // What is known already goes on; that the API server is away is told once for all.
+        let is_known = self.store_has(name);
+        if !is_known || matches!(trouble, Trouble::Forbidden(_)) {
+            let trouble = trouble.of_secret(name);
+            warn!(secret = %name, trouble, "secret cannot be read");
+            self.change(|known| known.secret_troubled(name, trouble));
         }
     }
 
@@ -53,15 +81,15 @@ impl Kubernetes {
         &self,
         api: &Api<DynamicObject>,
         name: &SecretName,
-    ) -> Result<(), Trouble> {
-        let found = {
-            // It is never closed.
-            let _place = self.requests.acquire().await;
-            within(api.get_opt(&name.name)).await?
-        };
+        from: Start,
+    ) -> Result<End, Trouble> {
+        let found = self.get_secret(api, name).await?;
         // From no version, a watch begins with what there is by then.
-        let version =
-            found.as_ref().and_then(|o| o.metadata.resource_version.clone()).unwrap_or_default();
+        let version = match from {
+            Start::Version => found.as_ref().and_then(|o| o.metadata.resource_version.clone()),
+            Start::Now => None,
+        };
+        let version = version.unwrap_or_default();
         self.learn(name, found);
 
         let only = format!("metadata.name={}", name.name);
@@ -70,6 +98,10 @@ impl Kubernetes {
             let _place = self.requests.acquire().await;
             within(api.watch(&params, &version)).await?
         };
+        if let Start::Now = from {
+            // It may have been deleted before the watch began.
+            self.learn(name, self.get_secret(api, name).await?);
+        }
         let mut events = pin!(events);
         let silent = WATCH_FOR + ANSWER_WITHIN;
         while let Some(event) =
@@ -81,11 +113,21 @@ impl Kubernetes {
                 }
                 WatchEvent::Deleted(_) => self.learn(name, None),
                 WatchEvent::Bookmark(_) => {}
-                WatchEvent::Error(status) if status.code == EXPIRED => return Ok(()),
+                WatchEvent::Error(status) if status.code == EXPIRED => return Ok(End::Expired),
                 WatchEvent::Error(status) => return Err((&*status).into()),
             }
         }
-        Ok(())
+        Ok(End::InTime)
+    }
+
+    async fn get_secret(
+        &self,
+        api: &Api<DynamicObject>,
+        name: &SecretName,
+    ) -> Result<Option<DynamicObject>, Trouble> {
+        // It is never closed.
+        let _place = self.requests.acquire().await;
+        within(api.get_opt(&name.name)).await
     }
 
     fn learn(&self, name: &SecretName, found: Option<DynamicObject>) {
@@ -105,7 +147,7 @@ impl Kubernetes {
 
 async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, Trouble> {
     match timeout(ANSWER_WITHIN, call).await {
-        Ok(result) => result.map_err(|error| (&error).into()),
+        Ok(result) => result.map_err(|error| Trouble::from(&error)),
         Err(_) => Err(Trouble::slow(ANSWER_WITHIN)),
     }
 }

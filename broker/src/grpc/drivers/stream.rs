@@ -126,6 +126,9 @@ impl Drivers {
                     tracing::info!(
                         ?caller, reason = ?rejection.reason, why = %rejection, "driver rejected"
                     );
+                    if let Some(instance) = instance.clone() {
+                        self.registry.history().turned_away(instance, &rejection.message);
+                    }
                     self.audit.write(|| Record {
                         driver: instance,
                         code: Some(rejection.reason.as_str_name()),

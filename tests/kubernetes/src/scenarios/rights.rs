@@ -11,7 +11,7 @@ use broker_tests::process::PATIENCE;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use self::table::{AT_THE_END, RIGHTS, Reach, Right, UNUSED, granted, requests};
+use self::table::{AT_THE_END, RIGHTS, Reach, Right, granted, requests};
 use crate::{
     actors::{API_VERSION, DRIVER, KIND, World, until},
     cluster::{AUDIENCE, Cluster},
@@ -63,8 +63,8 @@ pub(super) async fn the_broker_uses_its_rights_and_asks_for_no_more(cluster: &Cl
     let used = || asked().iter().flat_map(requests).collect::<BTreeSet<_>>();
     let unused = |at_the_end: bool| {
         let used = used();
-        let expected = RIGHTS.iter().filter(|right| !UNUSED.contains(&right.resource));
-        let expected = expected
+        let expected = RIGHTS
+            .iter()
             .filter(|right| at_the_end || !AT_THE_END.contains(&(right.resource, right.verb)));
         expected.map(Right::what).filter(|right| !used.contains(right)).collect::<Vec<_>>()
     };

@@ -55,9 +55,6 @@ pub(super) const RIGHTS: &[Right] = &[
 /// Those that it uses when it stops.
 pub(super) const AT_THE_END: [(&str, &str); 1] = [("leases", "delete")];
 
-/// What nothing makes the broker use so far: it waits for replicas and for drivers as objects.
-pub(super) const UNUSED: &[&str] = &["leases", "drivers", "events"];
-
 const fn right(
     reach: Reach,
     group: &'static str,
