@@ -32,7 +32,7 @@ use broker_tls::PeerCertificate;
 use tokio::{sync::watch, time::sleep};
 
 pub use self::{
-    bearer::{Authenticator, Bearer, CannotTell, Holder},
+    bearer::{Authenticator, Bearer, CannotTell, Holder, LastShown},
     files::Files,
     identity::{FORMS, Identity},
     policy::{Act, Error as PolicyError, Namespaces, Policy, Refusal, Subject},
@@ -188,8 +188,13 @@ impl Auth {
     }
 
     /// Who shows this `authorization` header. It goes before what the connection proves.
-    pub async fn with_token(&self, at: Caller, authorization: &[u8]) -> Result<Caller, Denied> {
-        let token = read_bearer(authorization)?;
+    pub async fn with_token(
+        &self,
+        at: Caller,
+        authorization: &[u8],
+        last: &LastShown,
+    ) -> Result<Caller, Denied> {
+        let token = read_bearer(authorization, last)?;
         let holder = self.holder(&token).await?.ok_or(Denied::UnknownToken)?;
         let token = if holder.by_text { token } else { token.without_text() };
         let proof = Proof::Token(token, holder.expires);
@@ -349,12 +354,12 @@ fn nobody_or(caller: &Caller, refusal: Refusal) -> Denied {
     }
 }
 
-fn read_bearer(authorization: &[u8]) -> Result<Bearer, Denied> {
+fn read_bearer(authorization: &[u8], last: &LastShown) -> Result<Bearer, Denied> {
     let (scheme, token) = authorization.split_at_checked(7).ok_or(Denied::NotBearer)?;
     if !scheme.eq_ignore_ascii_case(b"bearer ") || token.is_empty() {
         return Err(Denied::NotBearer);
     }
-    Ok(Bearer::shown(token))
+    Ok(last.or(token))
 }
 
 #[cfg(test)]

@@ -101,7 +101,8 @@ impl Dispatcher {
         let span = account.span.clone();
         // All in the span, so that also a caller that leaves does so in it.
         async move {
-            let step = self.step(&mut account, deadline);
+            let now = account.began;
+            let step = self.step(&mut account, (now, deadline));
             self.run(account, deadline, step).await
         }
         .instrument(span)
@@ -112,7 +113,8 @@ impl Dispatcher {
     pub fn begin(&self, ask: Box<Ask>, timeout: Option<Duration>) -> Begun {
         let (mut account, deadline) = self.open(ask, timeout);
         let span = account.span.clone();
-        span.in_scope(|| match self.step(&mut account, deadline) {
+        let now = account.began;
+        span.in_scope(|| match self.step(&mut account, (now, deadline)) {
             Step::Over(result) => Begun::Over(self.close(account, result)),
             Step::Waiting(waiter) => Begun::Waiting(Waiting { account, waiter, deadline }),
             step @ Step::Pause(_) => Begun::Later(self.later(account, deadline, step)),
@@ -187,7 +189,7 @@ impl Dispatcher {
                     if let Err(error) = self.pass(pause, &account, deadline).await {
                         break Err(error);
                     }
-                    self.step(&mut account, deadline)
+                    self.step(&mut account, (Instant::now(), deadline))
                 }
             };
         };
@@ -210,8 +212,8 @@ impl Dispatcher {
     }
 
     /// One attempt, up to where it has to be waited for.
-    fn step(&self, account: &mut Account, deadline: Instant) -> Step {
-        match self.start(account, deadline) {
+    fn step(&self, account: &mut Account, (now, deadline): (Instant, Instant)) -> Step {
+        match self.start(account, (now, deadline)) {
             Ok(Started::Waiting(waiter)) => Step::Waiting(waiter),
             Ok(Started::TooEarly(until)) if until < deadline => Step::Pause(Pause::TooEarly(until)),
             Ok(Started::TooEarly(_)) => Step::Over(Err(Error::Settling)),
@@ -251,12 +253,15 @@ impl Dispatcher {
     }
 
     /// Starts the operation, or joins the one that runs. Synchronous from end to end.
-    fn start(&self, account: &mut Account, deadline: Instant) -> Result<Started, Error> {
+    fn start(
+        &self,
+        account: &mut Account,
+        (now, deadline): (Instant, Instant),
+    ) -> Result<Started, Error> {
         account.operation = None;
         if self.stopping.load(Ordering::Acquire) {
             return Err(Error::Stopping);
         }
-        let now = if account.attempt == 1 { account.began } else { Instant::now() };
         let request = account.ask.resolve(&*self.catalog, &self.registry)?;
         let request = Request { attempt: account.attempt, ..request };
         if let Some(until) = self.settles_at(&request, now) {

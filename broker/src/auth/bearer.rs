@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, SystemTime},
 };
 
@@ -58,6 +58,25 @@ impl Bearer {
     }
 }
 
+/// The token that was last shown on a connection: nearly all of its calls show the same, and a digest
+/// costs more than all else at the entrance. Whose it is is asked for each of them.
+#[derive(Debug, Default)]
+pub struct LastShown(Mutex<Option<Bearer>>);
+
+impl LastShown {
+    /// What a caller shows now.
+    pub(super) fn or(&self, token: &[u8]) -> Bearer {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_same = |last: &&Bearer| {
+            last.text.as_ref().is_some_and(|text| bool::from(text.reveal().ct_eq(token)))
+        };
+        match last.as_ref().filter(is_same) {
+            Some(last) => last.clone(),
+            None => last.insert(Bearer::shown(token)).clone(),
+        }
+    }
+}
+
 impl PartialEq for Bearer {
     fn eq(&self, other: &Self) -> bool {
         self.digest.ct_eq(&other.digest).into()
@@ -91,4 +110,20 @@ pub struct CannotTell {
 pub trait Authenticator: Send + Sync + fmt::Debug {
     /// Whose token this is; `None` if it is not known here, or no longer.
     fn holder(&self, token: Bearer) -> BoxFuture<'_, Result<Option<Holder>, CannotTell>>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_token_that_was_last_shown_is_known_again_and_another_is_not_taken_for_it() {
+        let last = LastShown::default();
+        let first = last.or(b"one");
+        let again = last.or(b"one");
+        assert!(Arc::ptr_eq(first.text().unwrap(), again.text().unwrap()));
+        let other = last.or(b"two");
+        assert!(other == Bearer::new(b"two") && other != first);
+        assert!(last.or(b"one") == Bearer::new(b"one"));
+    }
 }

@@ -45,7 +45,9 @@ impl Fixture {
 async fn recognise(auth: &Auth, authorization: Option<&str>) -> Result<Caller, Denied> {
     let nobody = Auth::without_token(ConnectionId(1), "here".into(), None)?;
     match authorization {
-        Some(authorization) => auth.with_token(nobody, authorization.as_bytes()).await,
+        Some(authorization) => {
+            auth.with_token(nobody, authorization.as_bytes(), &LastShown::default()).await
+        }
         None => Ok(nobody),
     }
 }

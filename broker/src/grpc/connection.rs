@@ -15,7 +15,7 @@ use broker_tls::PeerCertificate;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tonic::transport::server::Connected;
 
-use crate::{bounds::Standing, driver::ConnectionId};
+use crate::{auth::LastShown, bounds::Standing, driver::ConnectionId};
 
 /// Who is at the other end.
 #[derive(Clone, Debug)]
@@ -26,6 +26,8 @@ pub struct Peer {
     pub certificate: Option<Arc<PeerCertificate>>,
     /// By which CAs that was last found good; see [`Auth::looks_good`](crate::auth::Auth::looks_good).
     pub verified: Arc<AtomicU64>,
+    /// The token that was last shown on it.
+    pub shown: Arc<LastShown>,
     /// Whether somebody was let in on it.
     pub standing: Standing,
 }
@@ -40,6 +42,7 @@ impl Peer {
             address: address.into(),
             certificate: None,
             verified: Arc::new(AtomicU64::new(u64::MAX)),
+            shown: Arc::default(),
             standing: Standing::default(),
         }
     }

@@ -38,7 +38,7 @@ impl AsyncPredicate<http::Request<Body>> for Entrance {
             let status = Status::internal("the connection has no number");
             return Either::Left(ready(Err(status.into())));
         };
-        let Peer { connection, address, certificate, verified, standing } = peer;
+        let Peer { connection, address, certificate, verified, shown, standing } = peer;
         let good = certificate
             .as_ref()
             .map_or(Ok(()), |certificate| self.auth.looks_good(certificate, &verified));
@@ -59,7 +59,7 @@ impl AsyncPredicate<http::Request<Body>> for Entrance {
         authorization.set_sensitive(true);
         let this = self.clone();
         let recognised = async move {
-            match this.auth.with_token(at.clone(), authorization.as_bytes()).await {
+            match this.auth.with_token(at.clone(), authorization.as_bytes(), &shown).await {
                 Ok(caller) => this.pass(request, caller, &standing),
                 Err(denied) => Err(this.turn_away(&request, &at, &denied).into()),
             }

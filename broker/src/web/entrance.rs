@@ -85,6 +85,7 @@ impl Stranger {
 
 impl Entrance {
     async fn recognise(&self, peer: Peer, headers: &HeaderMap) -> Result<Visitor, Stranger> {
+        let shown = peer.shown.clone();
         let at = connected(peer)?;
         if !self.auth.has_policy() {
             return match origin::is_addressed(headers) {
@@ -96,7 +97,8 @@ impl Entrance {
         let authorization = headers.get(header::AUTHORIZATION);
         let visitor = match (authorization, session) {
             (Some(authorization), _) => {
-                let caller = self.auth.with_token(at.clone(), authorization.as_bytes()).await;
+                let caller =
+                    self.auth.with_token(at.clone(), authorization.as_bytes(), &shown).await;
                 let caller = caller.map_err(|denied| Stranger::new(at, denied))?;
                 Visitor { caller, session: None }
             }

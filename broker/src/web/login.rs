@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     audit::{Event, Outcome, Record},
-    auth::{Caller, Denied, Need},
+    auth::{Caller, Denied, LastShown, Need},
 };
 
 /// How many attempts from one address may fail within a second before it is told to wait.
@@ -147,7 +147,7 @@ pub(super) async fn log_out(State(web): State<Web>, request: Request) -> Respons
 async fn recognise(web: &Web, at: Caller, token: &str) -> Result<Caller, Stranger> {
     let auth = &web.entrance.auth;
     let authorization = Zeroizing::new(["Bearer ", token].concat());
-    let caller = auth.with_token(at.clone(), authorization.as_bytes()).await;
+    let caller = auth.with_token(at.clone(), authorization.as_bytes(), &LastShown::default()).await;
     let caller = caller.map_err(|denied| Stranger::new(at, denied))?;
     match auth.admits(&caller, Need::Read) {
         Ok(()) => Ok(caller),
