@@ -80,6 +80,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         .out_dir(&passing)
         .build_client(false)
         .extern_path(format!(".{PACKAGE}.{PARAMS}"), "crate::passing::Params");
+    for rare in RARE {
+        configure = configure.boxed(format!(".{PACKAGE}.{rare}"));
+    }
     for other in others {
         let (path, name) = (format!(".{}", other.full_name()), other.name());
         configure = configure.extern_path(path, format!("crate::v1::{name}"));
@@ -88,6 +91,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// What is large and seldom sent, in a box: a frame is as large as its largest variant, and moved about.
+const RARE: [&str; 5] = [
+    "BrokerSide.control.peers",
+    "BrokerSide.control.reject",
+    "BrokerSide.control.welcome",
+    "DriverSide.response.registration",
+    "DriverSide.response.resumed",
+];
 /// Encoded by the broker itself, from what it has at hand.
 const PARAMS: &str = "OperationParams";
 

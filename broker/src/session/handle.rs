@@ -398,7 +398,7 @@ impl SessionHandle {
 
     /// Tells a native driver of the other replicas. Says whether there was room to.
     pub fn peers_changed(&self, peers: &v1::Peers) -> bool {
-        self.news("peers", Control::Peers(peers.clone()))
+        self.news("peers", Control::Peers(peers.clone().into()))
     }
 
     /// Another instance changes the machine: what this one remembers of it is not true any more. Best

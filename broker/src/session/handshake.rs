@@ -89,8 +89,8 @@ pub fn read(frame: DriverSide, peer: &str) -> Result<Hello, Rejection> {
         return Err(invalid("the driver's name is not printable".to_owned()));
     }
     match registration.hello {
-        Some(_) => native(registration),
-        None => historic(registration, peer),
+        Some(_) => native(*registration),
+        None => historic(*registration, peer),
     }
 }
 
@@ -217,7 +217,10 @@ mod tests {
     use super::*;
 
     fn registration(registration: v1::Registration) -> DriverSide {
-        DriverSide { response: Some(Response::Registration(registration)), ..Default::default() }
+        DriverSide {
+            response: Some(Response::Registration(registration.into())),
+            ..Default::default()
+        }
     }
 
     fn kind(kind: &str) -> v1::Kind {

@@ -193,7 +193,7 @@ impl<T: Ticket> Machine<T> {
         match frame.response {
             Some(Response::Pong(pong)) if self.terms.native => return Some(self.pong(pong, now)),
             Some(Response::Resumed(resumed)) if self.terms.native => {
-                return Some(Notice::Resumed(Box::new(resumed)));
+                return Some(Notice::Resumed(resumed));
             }
             Some(Response::Drain(_)) if self.terms.native => {
                 self.drain();

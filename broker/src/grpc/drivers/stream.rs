@@ -275,7 +275,7 @@ impl Drivers {
         let others = self.replicas.peers().to_wire();
         control(
             "welcome",
-            Control::Welcome(v1::Welcome {
+            Control::Welcome(Box::new(v1::Welcome {
                 session_id: info.id.to_string(),
                 session_token: info.token.reveal().to_owned(),
                 replica_id: self.admission.replica.clone(),
@@ -284,7 +284,7 @@ impl Drivers {
                 dead_after: times.dead_after.try_into().ok(),
                 peers: others.peers.iter().map(|peer| peer.address.clone()).collect(),
                 others: Some(others),
-            }),
+            })),
         )
     }
 }
@@ -314,13 +314,13 @@ fn info(hello: Hello, territory: Territory, caller: &Caller) -> Info {
 fn reject(rejection: &Rejection, replica: &str) -> BrokerSide {
     control(
         "reject",
-        Control::Reject(v1::Reject {
+        Control::Reject(Box::new(v1::Reject {
             reason: rejection.reason.into(),
             message: rejection.message.clone(),
             retryable: rejection.is_retryable(),
             retry_after: rejection.retry_after.and_then(|after| after.try_into().ok()),
             replica_id: replica.to_owned(),
-        }),
+        })),
     )
 }
 
@@ -361,14 +361,9 @@ fn rejection_record(caller: &Caller) -> Record {
 
 /// Who it says it is, which may be wrong.
 fn instance(first: &DriverSide) -> Option<Arc<str>> {
-    match &first.response {
-        Some(Response::Registration(v1::Registration { hello: Some(hello), .. }))
-            if !hello.instance_id.is_empty() =>
-        {
-            Some(bounded(&hello.instance_id).into())
-        }
-        _ => None,
-    }
+    let Some(Response::Registration(registration)) = &first.response else { return None };
+    let instance = &registration.hello.as_ref()?.instance_id;
+    (!instance.is_empty()).then(|| bounded(instance).into())
 }
 
 fn is_native(first: &DriverSide) -> bool {

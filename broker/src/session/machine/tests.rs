@@ -191,7 +191,7 @@ fn nonsense_is_counted_and_disturbs_nothing() {
     stage.hear(id, "create", Response::Result(list));
     stage.hear(id, "create", Response::Create(v1::CreateResponse::default()));
     stage.machine.hear(DriverSide { operation_id: id, ..Default::default() }, stage.now);
-    let registration = Response::Registration(v1::Registration::default());
+    let registration = Response::Registration(Box::default());
     stage.hear(1, "register", registration);
     assert_eq!(ends(&fate), Vec::<&str>::new());
     let oddities = stage.machine.oddities();
