@@ -24,6 +24,7 @@ use tonic::{Request, Status};
 use crate::{
     cluster::{AUDIENCE, Cluster},
     manifests::{self, Overlay},
+    ports,
 };
 
 pub(crate) const API_VERSION: &str = "sim.machinebroker.dev/v1alpha1";
@@ -118,6 +119,19 @@ impl<'a> World<'a> {
     /// Another replica of the broker.
     pub(crate) fn another_broker(&self) -> BrokerProcess {
         start_broker(&self.args)
+    }
+
+    /// A replica of this name, with a Lease.
+    pub(crate) fn replica(&self, name: &str) -> BrokerProcess {
+        let address = format!("127.0.0.1:{}", ports::free());
+        let others = self.args.iter().filter(|arg| !arg.starts_with("--listen=")).cloned();
+        let its = [
+            format!("--listen={address}"),
+            format!("--advertise={address}"),
+            format!("--replica={name}"),
+            format!("--lease-namespace={}", self.namespace),
+        ];
+        start_broker(&others.chain(its).collect::<Vec<_>>())
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

@@ -56,6 +56,7 @@ scenarios! {
     replicas::a_name_that_another_replica_has_is_not_fought_over,
     resources::a_driver_is_shown_with_what_happens_to_it,
     resources::a_driver_of_two_brokers_has_two_sessions,
+    resources::what_a_killed_broker_left_is_removed_by_another,
     resources::a_driver_that_idles_or_works_is_hardly_written,
     resources::drivers_are_shown_once_their_definition_is_installed,
     resources::a_kind_that_cannot_be_read_is_a_condition_of_its_driver,

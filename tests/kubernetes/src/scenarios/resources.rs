@@ -1,14 +1,17 @@
 //! What `kubectl` shows of drivers.
 
-use std::time::{Duration, Instant};
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
 use futures::future::join_all;
 use serde_json::Value;
 use tokio::time::sleep;
 
 use crate::{
-    actors::{API_VERSION, Beginning, KIND, World, until},
-    cluster::Cluster,
+    actors::{API_VERSION, Beginning, DRIVER, KIND, World, until},
+    cluster::{AUDIENCE, Cluster},
     manifests,
 };
 
@@ -136,6 +139,28 @@ pub(super) async fn a_driver_of_two_brokers_has_two_sessions(cluster: &Cluster) 
     assert_eq!(managers[0]["operation"], "Apply");
 }
 
+pub(super) async fn what_a_killed_broker_left_is_removed_by_another(cluster: &Cluster) {
+    let world = World::new(cluster);
+    let [first, mut second] = ["replica-0", "replica-1"].map(|name| world.replica(name));
+    let token = cluster.token(&world.namespace, DRIVER, Some(AUDIENCE));
+    fs::write(world.path("driver.token"), token).expect("a file");
+    // It is told of one of them alone.
+    let _driver = world.start_driver_at(&first, "sim-0", &[]);
+    let names = || {
+        let text = world.shown(&["--output=jsonpath={.items[*].status.sessions[*].replica}"]);
+        text.split_whitespace().map(ToOwned::to_owned).collect::<Vec<_>>()
+    };
+    until("both see it", || names() == ["replica-0", "replica-1"]).await;
+    let uid = world.object()["metadata"]["uid"].clone();
+    second.process.kill();
+    until("what it left is gone", || names() == ["replica-0"]).await;
+    assert_eq!(world.object()["status"]["replicas"], 1);
+    // Another one comes in its place, under another name.
+    let _third = world.replica("replica-2");
+    until("the new one sees it", || names() == ["replica-0", "replica-2"]).await;
+    assert_eq!(world.object()["metadata"]["uid"], uid, "it was there all the time");
+}
+
 pub(super) async fn a_driver_that_idles_or_works_is_hardly_written(cluster: &Cluster) {
     let world = World::begin(cluster, Beginning { args: &QUICK, ..Beginning::default() });
     world.class("slow", "{createDelay: 2s}");
@@ -182,11 +207,13 @@ pub(super) async fn drivers_are_shown_once_their_definition_is_installed(cluster
 
     // Without the right to write them all else goes on, too.
     let of = ["--namespace", &world.namespace];
-    cluster.kubectl(&[&["delete", "rolebinding", "broker-drivers"][..], &of].concat());
+    cluster.kubectl(&[&["delete", "rolebinding", "broker"][..], &of].concat());
     cluster.kubectl(&[&["delete", "driver", "sim-0"][..], &of].concat());
     let says = "let the broker's service account do so";
     world.until_status(says, &["status"], |text| text.contains(says)).await;
     world.create_patiently("worker-1", world.class_ref("small")).await;
+    world.install();
+    world.until_shown("it may be shown", |text| text.contains("sim-0")).await;
 }
 
 pub(super) async fn a_kind_that_cannot_be_read_is_a_condition_of_its_driver(cluster: &Cluster) {
