@@ -8,6 +8,7 @@ mod account;
 mod class_name;
 mod error;
 mod resolve;
+mod step;
 
 use std::{
     sync::{
@@ -17,24 +18,26 @@ use std::{
     time::Duration,
 };
 
-use futures::{FutureExt as _, future::BoxFuture};
+use futures::FutureExt as _;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tracing::{Instrument as _, Span, field};
 
-use self::account::Account;
+use self::{
+    account::Account,
+    step::{Pause, Step},
+};
 pub use self::{
     class_name::{ClassName, ClassNames},
     error::{Error, Sighting},
     resolve::{Ask, Origin},
+    step::{Begun, Later, Waiting},
 };
 use crate::{
     audit::Audit,
     catalog::Catalog,
     driver::{DriverKey, Verb},
     metrics::Metrics,
-    operation::{
-        Answer, Bell, Claim, Code, Delivery, Ledger, Outcome, Request, Ticket, Trace, Waiter,
-    },
+    operation::{Answer, Claim, Code, Delivery, Ledger, Outcome, Request, Ticket, Trace, Waiter},
     registry::{Holder, Missing, Registry, Wanted},
     replicas::Replicas,
     session::{Health, Refused, SessionHandle},
@@ -397,68 +400,6 @@ enum Started {
     /// Drivers are still on their way back.
     TooEarly(Instant),
     Remembered(Arc<Answer>),
-}
-
-/// Where an ask is on its way.
-enum Step {
-    Over(Result<Answered, Error>),
-    Waiting(Waiter),
-    /// Nothing of ours runs: trying again may help.
-    Pause(Pause),
-}
-
-/// What is waited for before another attempt.
-enum Pause {
-    Moment,
-    /// A driver that comes.
-    NoDriver(Error),
-    /// Nothing may be sent before this time.
-    TooEarly(Instant),
-}
-
-impl Step {
-    /// Tries again at once, unless it was tried often enough.
-    fn again(account: &mut Account, error: Error) -> Self {
-        if account.attempt > ATTEMPTS {
-            return Step::Over(Err(error));
-        }
-        tracing::debug!(%error, "nothing was sent, trying again");
-        account.attempt += 1;
-        Step::Pause(Pause::Moment)
-    }
-}
-
-/// What became of an ask at once.
-pub enum Begun {
-    Over(Result<Answered, Error>),
-    /// [`Dispatcher::conclude`] it when it is over, or at its deadline. Dropped, the caller has left.
-    Waiting(Waiting),
-    /// It takes more than one attempt.
-    Later(Later),
-}
-
-pub type Later = BoxFuture<'static, Result<Answered, Error>>;
-
-/// An operation that somebody waits for.
-pub struct Waiting {
-    account: Account,
-    waiter: Waiter,
-    deadline: Instant,
-}
-
-impl Waiting {
-    pub fn deadline(&self) -> Instant {
-        self.deadline
-    }
-
-    pub fn is_over(&self) -> bool {
-        self.waiter.is_over()
-    }
-
-    /// Rings the bell with `number` once it is over.
-    pub fn listen(&self, bell: Arc<Bell>, number: usize) {
-        self.waiter.listen(bell, number);
-    }
 }
 
 fn default_timeout(verb: Verb) -> Duration {

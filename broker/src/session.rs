@@ -6,9 +6,11 @@
 //! no queue and no task in between. A session knows neither the registry nor the doors: the drivers'
 //! door seats it and runs it.
 
+mod admitted;
 mod frames;
 mod handle;
 pub mod handshake;
+mod info;
 pub mod machine;
 mod record;
 
@@ -23,7 +25,8 @@ use tokio::time::{Instant, sleep_until};
 
 pub use self::{
     frames::Frames,
-    handle::{Ended, Health, Info, Refused, SessionHandle, Token},
+    handle::{Ended, Health, Refused, SessionHandle},
+    info::{Info, Token},
     machine::{Call, Oddities, Ticket},
     record::{LastError, Record},
 };

@@ -1,20 +1,19 @@
 //! What the rest of the broker holds of a session.
 
 use std::{
-    fmt, mem,
+    mem,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     task::{Context, Poll},
     time::{Duration, SystemTime},
 };
 
 use broker_proto::{
-    passing::{BrokerSide, DriverSide, Params, broker_side::Control},
+    passing::{BrokerSide, DriverSide, broker_side::Control},
     v1,
 };
-use broker_secret::Sensitive;
 use futures::task::AtomicWaker;
 use tokio::{
     sync::{Notify, mpsc, oneshot},
@@ -22,73 +21,20 @@ use tokio::{
 };
 
 use super::{
-    Call, End, Frames, Oddities, Record, Terms, Times, forget,
+    Call, End, Frames, Info, Oddities, Record, Terms, Times,
+    admitted::{Admitted, Place},
+    forget,
     machine::{Machine, Notice},
 };
 use crate::{
-    auth::{Identity, Territory},
     catalog::SecretName,
-    driver::{ConnectionId, DriverKey, Instance, MachineId, SessionId, Verb},
+    driver::MachineId,
     metrics::Metrics,
     operation::{self, Answer},
 };
 
 /// How many control frames may wait for a driver that does not read before it is told no more news.
 const MOST_NEWS: usize = 64;
-
-/// What is known of a driver from its registration on.
-#[derive(Debug)]
-pub struct Info {
-    pub id: SessionId,
-    /// Proves in class and secret questions that they come from this session.
-    pub token: Token,
-    pub name: String,
-    pub keys: Vec<DriverKey>,
-    /// Where it may serve each of them.
-    pub territory: Territory,
-    /// Who it proved to be.
-    pub identity: Identity,
-    pub instance: Instance,
-    pub version: String,
-    /// 0: the protocol of 2018.
-    pub protocol: u32,
-    pub verbs: Vec<Verb>,
-    pub capacity: usize,
-    /// Whether it answers a repeated request from memory after a reconnect.
-    pub resumes: bool,
-    pub connection: ConnectionId,
-    pub address: Arc<str>,
-    pub connected_at: SystemTime,
-    /// How many sessions it took the place of.
-    pub takeovers: AtomicU32,
-}
-
-/// 128 random bits that a driver got in its Welcome. Not printable, and wiped when its session is gone.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Token(Sensitive);
-
-impl Token {
-    pub fn random() -> Self {
-        Self(Sensitive::new(format!("{:032x}", rand::random::<u128>())))
-    }
-
-    /// For the Welcome frame alone.
-    pub fn reveal(&self) -> &str {
-        self.0.as_str().expect("made of a string")
-    }
-}
-
-impl From<String> for Token {
-    fn from(token: String) -> Self {
-        Self(Sensitive::new(token))
-    }
-}
-
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(…)")
-    }
-}
 
 /// Whether a session gets new work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -344,6 +290,15 @@ impl SessionHandle {
         taken.map(|_| Place(self.clone())).map_err(|_| Refused::Full)
     }
 
+    /// The place of an operation is free again.
+    pub(super) fn give_back(&self) {
+        self.0.admitted.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    pub(super) fn note_answer(&self, answer: &Answer) {
+        self.0.record.lock().expect("no panic while locked").note(answer);
+    }
+
     /// Somebody joined or left the callers of some operation: the driver may have to be told.
     pub fn callers_changed(&self) {
         self.0.unswept.store(true, Ordering::Release);
@@ -525,57 +480,5 @@ impl SessionHandle {
                 proven.send(()).ok();
             }
         });
-    }
-}
-
-/// A place among the operations a session may have; given back when the operation is settled.
-#[derive(Debug)]
-struct Place(SessionHandle);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.0.admitted.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// An operation's ticket with its place in the session.
-#[derive(Debug)]
-pub(super) struct Admitted {
-    ticket: operation::Ticket,
-    place: Place,
-}
-
-impl super::Ticket for Admitted {
-    fn is_wanted(&self) -> bool {
-        self.ticket.is_wanted()
-    }
-
-    fn deadline(&self) -> Instant {
-        self.ticket.deadline()
-    }
-
-    fn params(&self, native: bool, time_left: Duration) -> Params {
-        self.ticket.params(native, time_left)
-    }
-
-    fn sent(&self, now: Instant) {
-        self.ticket.sent(now);
-    }
-
-    fn accepted(&self, now: Instant) {
-        self.ticket.accepted(now);
-    }
-
-    fn answered(self, answer: Answer, now: Instant) {
-        let record = &self.place.0.0.record;
-        record.lock().expect("no panic while locked").note(&answer);
-        // The place first: a caller that hears the answer may submit the next operation at once.
-        drop(self.place);
-        self.ticket.answered(answer, now);
-    }
-
-    fn refused(self) {
-        drop(self.place);
-        self.ticket.refused();
     }
 }
