@@ -141,8 +141,10 @@ impl Submissions {
                     return Poll::Ready(response);
                 }
             }
-            let is_rung = self.bell.poll(&mut self.over, context).is_ready();
-            if !is_rung && self.poll_alarm(context).is_pending() {
+            if self.bell.poll(&mut self.over, context).is_ready() {
+                // Taken from the end: whoever was over first is answered first.
+                self.over.reverse();
+            } else if self.poll_alarm(context).is_pending() {
                 return Poll::Pending;
             }
         }
