@@ -42,6 +42,17 @@ const AS_BYTES: [&str; 11] = [
     "MachineRequest.machine_name",
 ];
 
+/// What is large and seldom sent, in a box: a frame is as large as its largest variant, and moved about.
+const RARE: [&str; 5] = [
+    "BrokerSide.control.peers",
+    "BrokerSide.control.reject",
+    "BrokerSide.control.welcome",
+    "DriverSide.response.registration",
+    "DriverSide.response.resumed",
+];
+/// Encoded by the broker itself, from what it has at hand.
+const PARAMS: &str = "OperationParams";
+
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=proto");
     let mut compiler = protox::Compiler::new(["proto"])?;
@@ -90,17 +101,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     configure.compile_fds(with_bytes(compiler.file_descriptor_set())?)?;
     Ok(())
 }
-
-/// What is large and seldom sent, in a box: a frame is as large as its largest variant, and moved about.
-const RARE: [&str; 5] = [
-    "BrokerSide.control.peers",
-    "BrokerSide.control.reject",
-    "BrokerSide.control.welcome",
-    "DriverSide.response.registration",
-    "DriverSide.response.resumed",
-];
-/// Encoded by the broker itself, from what it has at hand.
-const PARAMS: &str = "OperationParams";
 
 /// The same descriptors with the fields [`AS_BYTES`], of the services that operations pass through.
 fn with_bytes(mut files: FileDescriptorSet) -> Result<FileDescriptorSet, Box<dyn Error>> {

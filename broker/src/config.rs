@@ -18,7 +18,7 @@ use broker_otlp::Endpoint;
 use serde::Deserialize;
 
 pub use self::values::{CatalogSource, DriverResources};
-use self::values::{KindPolicy, Place, Span};
+use self::values::{KindPolicy, Place, Span, is_label};
 use crate::{
     audit::{self, Rotation},
     auth,
@@ -43,7 +43,6 @@ const LONGEST_QUEUE: usize = 1_000_000;
 const SMALLEST_AUDIT: u64 = 1 << 20;
 const MOST_AUDITS: u32 = 1_000;
 /// Of names in Kubernetes.
-const LONGEST_LABEL: usize = 63;
 
 /// The settings of `serve`, as they were given.
 #[derive(Debug, Default, clap::Args, Deserialize)]
@@ -352,7 +351,7 @@ impl Options {
         if neighbours.leases && !is_label(&replica) {
             bail!(
                 "--replica {replica:?} cannot name a Lease: use lower case letters, digits and '-', \
-                 at most {LONGEST_LABEL} of them"
+                 at most 63 of them"
             );
         }
         let config = Config {
@@ -531,15 +530,6 @@ fn neighbours(
         advertise: advertise.map(|place| place.0),
         lease_namespace,
     })
-}
-
-/// Whether it can be a name in Kubernetes.
-fn is_label(name: &str) -> bool {
-    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    (1..=LONGEST_LABEL).contains(&name.len())
-        && name.chars().all(inner)
-        && !name.starts_with('-')
-        && !name.ends_with('-')
 }
 
 fn audit_target(

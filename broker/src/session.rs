@@ -3,7 +3,7 @@
 //! [`Session::new`] returns the task and its [`SessionHandle`]; everyone else holds the handle. The task
 //! reads and keeps time. Whoever has something for the driver puts it into the machine through the
 //! handle, and the transport takes it out again as [`Frames`] whenever it has room: an operation meets
-//! no queue and no task in between. A session knows neither the registry nor the doors: the drivers'
+//! no channel and no task in between. A session knows neither the registry nor the doors: the drivers'
 //! door seats it and runs it.
 
 mod admitted;
@@ -96,6 +96,12 @@ impl Broken {
     fn gone() -> Self {
         const CANCELLED: i32 = 1;
         Self { code: CANCELLED, why: "the other end is gone".to_owned() }
+    }
+
+    /// A mistake of ours.
+    fn panicked() -> Self {
+        const INTERNAL: i32 = 13;
+        Self { code: INTERNAL, why: "the broker made a mistake with this session".to_owned() }
     }
 }
 

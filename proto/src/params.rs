@@ -45,9 +45,20 @@ pub struct Native<'a> {
 }
 
 impl Parts<'_> {
+    /// How many bytes are enough: the texts, and for each field its number and length.
+    fn room(&self) -> usize {
+        const FIELDS: usize = 16 * 12;
+        let native = self.native.as_ref().map_or(0, Native::room);
+        self.machine_class.0.len()
+            + self.machine_id.len()
+            + self.machine_name.len()
+            + native
+            + FIELDS
+    }
+
     pub fn encode(&self) -> Params {
-        // Enough for most.
-        let mut bytes = Vec::with_capacity(512);
+        // Enough for all: what holds user data must not be left behind by a buffer that grew.
+        let mut bytes = Vec::with_capacity(self.room());
         let (name, revision) = self.machine_class;
         let class = |bytes: &mut Vec<u8>| {
             text(1, name, bytes);
@@ -69,6 +80,21 @@ impl Parts<'_> {
 }
 
 impl Native<'_> {
+    fn room(&self) -> usize {
+        let texts = [
+            self.provider,
+            self.request_id,
+            self.last_known_state,
+            self.traceparent,
+            self.tracestate,
+        ];
+        let specs = self.volume_specs.iter().map(|spec| spec.len() + 12);
+        self.class.len()
+            + self.user_data.map_or(0, <[u8]>::len)
+            + texts.iter().map(|text| text.len()).sum::<usize>()
+            + specs.sum::<usize>()
+    }
+
     fn encode(&self, bytes: &mut Vec<u8>) {
         encode_key(16, WireType::LengthDelimited, bytes);
         encode_varint((self.class.len() + text_len(self.provider)) as u64, bytes);
@@ -231,6 +257,7 @@ mod tests {
                     recall_within: within.map(Duration::from_millis),
                 }),
             };
+            prop_assert!(parts.encode().0.len() <= parts.room(), "it never grows");
             let frame = crate::passing::BrokerSide {
                 operation_id: 7, params: Some(parts.encode()), ..Default::default()
             };

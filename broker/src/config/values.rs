@@ -57,7 +57,7 @@ impl FromStr for DriverResources {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "off" => Ok(Self::Off),
-            _ if is_namespace(text) => Ok(Self::In(text.to_owned())),
+            _ if is_label(text) => Ok(Self::In(text.to_owned())),
             _ => Err(format!("{text:?} is no namespace: write its name, or off")),
         }
     }
@@ -71,7 +71,8 @@ impl TryFrom<String> for DriverResources {
     }
 }
 
-fn is_namespace(text: &str) -> bool {
+/// Whether it can be a name in Kubernetes, such as that of a namespace.
+pub(super) fn is_label(text: &str) -> bool {
     let within = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
     let ends = |c: char| c != '-';
     (1..=63).contains(&text.len())

@@ -126,7 +126,7 @@ impl Sighting {
 }
 
 impl Error {
-    pub(super) fn invalid(field: &'static str, problem: impl ToString) -> Self {
+    pub(crate) fn invalid(field: &'static str, problem: impl ToString) -> Self {
         Error::Invalid { field, problem: problem.to_string() }
     }
 

@@ -8,10 +8,10 @@ use std::{
 use broker_proto::passing::BrokerSide;
 use futures::Stream;
 
-use super::{Broken, End, SessionHandle};
+use super::SessionHandle;
 
 /// The frames of a session, each made when the transport has room for it: what it has no room for is not
-/// sent. Ends with the session; dropped before, it ends it.
+/// sent. Ends with the session; dropped before, it ends it when there is something to send.
 #[derive(Debug)]
 pub struct Frames(pub(super) SessionHandle);
 
@@ -25,7 +25,6 @@ impl Stream for Frames {
 
 impl Drop for Frames {
     fn drop(&mut self) {
-        // Nobody reads what we write. If the session is over already, that is why.
-        self.0.end(End::Broken(Broken::gone()));
+        self.0.writer_gone();
     }
 }

@@ -21,7 +21,7 @@ use tokio::{
 };
 
 use super::{
-    Call, End, Frames, Info, Oddities, Record, Terms, Times,
+    Broken, Call, End, Frames, Info, Oddities, Record, Terms, Times,
     admitted::{Admitted, Place},
     forget,
     machine::{Machine, Notice},
@@ -78,6 +78,8 @@ struct Shared {
     state: Mutex<State>,
     /// Whoever writes to the driver.
     writer: AtomicWaker,
+    /// There is nobody any more who would.
+    deaf: AtomicBool,
     /// Some operation's callers changed.
     unswept: AtomicBool,
     /// Wakes the task, for what only it does.
@@ -151,6 +153,7 @@ impl SessionHandle {
             admitted: AtomicUsize::new(0),
             state: Mutex::new(State::Open(Box::new(open))),
             writer: AtomicWaker::new(),
+            deaf: AtomicBool::new(false),
             unswept: AtomicBool::new(false),
             nudge: Notify::new(),
             round_trip: AtomicU64::new(NEVER),
@@ -201,12 +204,29 @@ impl SessionHandle {
 
     /// Something was put into the machine: whoever has to see to it is told.
     fn put(&self, open: &mut Open, now: Instant) {
-        if open.machine.has_frame(now) {
-            self.0.writer.wake();
-        }
+        self.offer(open, now);
         if open.machine.wake_at(now) < open.alarm {
             self.0.nudge.notify_one();
         }
+    }
+
+    /// Wakes whoever writes to the driver, if there is something to write.
+    fn offer(&self, open: &mut Open, now: Instant) {
+        if !open.machine.has_frame(now) {
+            return;
+        }
+        if self.0.deaf.load(Ordering::Acquire) {
+            self.end(End::Broken(Broken::gone()));
+        } else {
+            self.0.writer.wake();
+        }
+    }
+
+    /// Nobody takes frames any more. Whoever reads may know better why, so this matters only when there is
+    /// something to say: at the next ping at the latest.
+    pub(super) fn writer_gone(&self) {
+        self.0.deaf.store(true, Ordering::Release);
+        self.0.nudge.notify_one();
     }
 
     /// For the transport: the next frame, once there is one; `None` at the end.
@@ -230,9 +250,7 @@ impl SessionHandle {
             open.machine.sweep(now);
         }
         open.machine.tick(now);
-        if open.machine.has_frame(now) {
-            self.0.writer.wake();
-        }
+        self.offer(open, now);
         let oddities = open.machine.oddities();
         if oddities != open.oddities {
             self.0.metrics.odd_frames(open.oddities, oddities);
@@ -272,8 +290,11 @@ impl SessionHandle {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A panic in the protocol ends its session, which then has to be closed all the same.
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        // What a panic left half changed is not to go on, but it has to be closed all the same.
+        self.0.state.lock().unwrap_or_else(|poisoned| {
+            self.end(End::Broken(Broken::panicked()));
+            PoisonError::into_inner(poisoned)
+        })
     }
 
     fn open<T>(&self, with: impl FnOnce(&mut Open) -> T) -> Option<T> {
@@ -317,6 +338,8 @@ impl SessionHandle {
         let sent = Instant::now();
         self.open(|open| {
             let sequence = open.machine.ping_now(sent);
+            // Those who asked before may have stopped waiting.
+            open.probes.retain(|(_, proven)| !proven.is_closed());
             open.probes.push((sequence, proven));
             self.put(open, sent);
         })?;

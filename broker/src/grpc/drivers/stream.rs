@@ -47,9 +47,9 @@ const AFTER_FULL: Duration = Duration::from_secs(10);
 /// A driver that was let in.
 struct Admitted {
     handle: SessionHandle,
+    seats: Registration,
     // Dropped after the seats, so that callers whose operations come back unsent find another driver.
     session: Session,
-    seats: Registration,
     /// It knows an earlier process of this broker, and we do not know it.
     stranger: bool,
     /// Counted as long as it is seated.
@@ -78,8 +78,7 @@ impl Drivers {
             operation_type: Bytes::from_static(b"register"),
             ..Default::default()
         };
-        let gone = |_| Status::cancelled("the driver has gone");
-        outbound.send(Outgoing::frame(greeting)).await.map_err(gone)?;
+        self.tell(&outbound, [Outgoing::frame(greeting)]).await?;
         let closed = async {
             self.closing.cancelled().await;
             sleep(LAST_WORD).await;
@@ -105,20 +104,11 @@ impl Drivers {
         let mut outdated = Vec::new();
         let admitted = self.admit(first, &caller, &mut outdated).await;
         drop(unregistered);
-        // Its session does not run yet, so nobody else notices one that does not read.
-        let told = async {
-            for machine in outdated {
-                outbound
-                    .send(Outgoing::frame(control("forget", forget(&machine))))
-                    .await
-                    .map_err(gone)?;
-            }
-            Ok::<(), Status>(())
-        };
-        timeout(self.admission.hello_within, told)
-            .await
-            .map_err(|_| Status::deadline_exceeded("the driver does not read what it is told"))??;
-        let Admitted { handle, mut session, seats, stranger, place } = match admitted {
+        let outdated = outdated
+            .into_iter()
+            .map(|machine: MachineId| Outgoing::frame(control("forget", forget(&machine))));
+        self.tell(&outbound, outdated).await?;
+        let Admitted { handle, seats, mut session, stranger, place } = match admitted {
             Ok(admitted) => admitted,
             Err(rejection) => {
                 self.metrics.driver_rejected(rejection.reason);
@@ -141,12 +131,18 @@ impl Drivers {
                 }
                 if native {
                     let rejection = reject(&rejection, &self.admission.replica);
-                    outbound.send(Outgoing::frame(rejection)).await.map_err(gone)?;
+                    self.tell(&outbound, [Outgoing::frame(rejection)]).await?;
                 }
                 return Err(rejected(&rejection));
             }
         };
         let info = handle.info();
+        if native {
+            self.tell(&outbound, [Outgoing::frame(self.welcome(info))]).await?;
+        }
+        // From here on the transport takes what there is from the session itself.
+        self.tell(&outbound, [Outgoing::Session(handle.frames())]).await?;
+        drop(outbound);
         self.metrics.driver_registered(info);
         let span = tracing::Span::current();
         span.record("driver", &*info.instance.id).record("id", info.id.to_string());
@@ -158,12 +154,6 @@ impl Drivers {
             kinds: info.keys.iter().map(ToString::to_string).collect(),
             ..Record::new(Event::DriverRegistered, Outcome::Ok).by(&caller).about(info)
         });
-        if native {
-            outbound.send(Outgoing::frame(self.welcome(info))).await.map_err(gone)?;
-        }
-        // From here on the transport takes what there is from the session itself.
-        outbound.send(Outgoing::Session(handle.frames())).await.map_err(gone)?;
-        drop(outbound);
         let inbound = inbound.map(|frame| {
             frame.map_err(|status| Broken {
                 code: status.code().into(),
@@ -202,6 +192,25 @@ impl Drivers {
             record.by(&caller).about(info).saying(&end.to_string())
         });
         farewell(end)
+    }
+
+    /// Says something to a driver whose session does not run yet, so that nobody else would notice if it
+    /// does not read.
+    async fn tell(
+        &self,
+        outbound: &Outbound,
+        words: impl IntoIterator<Item = Outgoing>,
+    ) -> Result<(), Status> {
+        let told = async {
+            for word in words {
+                let gone = |_| Status::cancelled("the driver has gone");
+                outbound.send(word).await.map_err(gone)?;
+            }
+            Ok(())
+        };
+        timeout(self.admission.hello_within, told).await.unwrap_or_else(|_| {
+            Err(Status::deadline_exceeded("the driver does not read what it is told"))
+        })
     }
 
     /// `outdated` are the machines that others have changed since this driver did.

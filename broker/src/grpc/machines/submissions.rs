@@ -97,7 +97,7 @@ impl Submissions {
             Some(Operation::GetVolumeIds(request)) => {
                 return Ok(Ask::volume_ids(request, names)?.by(self.origin.clone()));
             }
-            None => return Err(invalid("operation", "one must be set")),
+            None => return Err(Error::invalid("operation", "one must be set")),
         };
         Ok(Ask::passed_on(verb, request, names)?.by(self.origin.clone()))
     }
@@ -253,9 +253,5 @@ fn to_message(status: Status) -> tonic_types::Status {
 
 fn positive(timeout: prost_types::Duration) -> Result<Duration, Error> {
     let positive = duration(timeout).filter(|timeout| !timeout.is_zero());
-    positive.ok_or_else(|| invalid("timeout", "must be more than zero"))
-}
-
-fn invalid(field: &'static str, problem: &str) -> Error {
-    Error::Invalid { field, problem: problem.to_owned() }
+    positive.ok_or_else(|| Error::invalid("timeout", "must be more than zero"))
 }
