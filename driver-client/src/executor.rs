@@ -27,8 +27,8 @@ use crate::{
     error::{Code, Error},
     operation::{Job, Operation},
     operations::{
-        AddressId, Begin, ExecutionId, MachineKey, Orphan, Owed, Recollection, Report, Request,
-        Resume, SessionId, Table, Ticket, busy,
+        AddressId, Begin, ExecutionId, Finished, MachineKey, Orphan, Owed, Recollection, Report,
+        Request, Resume, SessionId, Table, Ticket, busy,
     },
 };
 
@@ -74,8 +74,14 @@ pub(crate) struct Executor {
 struct State {
     table: Table,
     controls: HashMap<ExecutionId, Control>,
-    sessions: HashMap<SessionId, Ears>,
+    sessions: HashMap<SessionId, Seat>,
     next_session: u64,
+}
+
+/// A session: with which broker it is, and how it is told.
+struct Seat {
+    address: AddressId,
+    ears: Ears,
 }
 
 /// How a session is told.
@@ -134,7 +140,7 @@ impl Executor {
         let mut state = self.lock();
         let session = SessionId(state.next_session);
         state.next_session += 1;
-        state.sessions.insert(session, ears);
+        state.sessions.insert(session, Seat { address, ears });
         (session, state.table.resume(address, session))
     }
 
@@ -155,12 +161,13 @@ impl Executor {
         for read in reads {
             state.cancel(read);
         }
-        for request in orphaned {
-            state.tell_all(&Orphan::Runs(request));
+        for (id, request) in orphaned {
+            let told = state.tell(&Orphan::Runs(request), |_| true);
+            state.table.told_of(id, told);
         }
         for report in lost {
             if report.request.verb.mutates() {
-                state.tell_all(&Orphan::Ended(report.clone()));
+                state.tell(&Orphan::Ended(report.clone()), |_| true);
             }
             state.table.undelivered(address, report);
         }
@@ -306,22 +313,26 @@ impl Executor {
     fn finish(&self, id: ExecutionId, outcome: Outcome) {
         let mut state = self.lock();
         state.controls.remove(&id);
-        let Some((report, tickets)) = state.table.finish(id, outcome, Instant::now()) else {
-            return;
-        };
+        let Some(finished) = state.table.finish(id, outcome, Instant::now()) else { return };
+        let Finished { report, tickets, told } = finished;
         let outcome = report.outcome.as_ref().as_ref().map_or_else(|e| e.code().as_str(), |_| "OK");
         let Request { verb, machine, .. } = &*report.request;
         debug!(%verb, machine, outcome, "operation ended");
-        let mutates = report.request.verb.mutates();
-        if mutates && tickets.iter().any(|ticket| ticket.session.is_none()) {
-            state.tell_all(&Orphan::Ended(report.clone()));
-        }
+        let (mut heard, mut lost) = (Vec::new(), Vec::new());
         for Ticket { address, session, operation } in tickets {
             let event = Event::Ended { operation, report: report.clone() };
-            let told = session.is_some_and(|session| state.send(session, event).is_ok());
-            if !told {
-                state.table.undelivered(address, report.clone());
+            match session.filter(|session| state.send(*session, event).is_ok()) {
+                Some(_) => heard.push(address),
+                None => {
+                    lost.push(address);
+                    state.table.undelivered(address, report.clone());
+                }
             }
+        }
+        if report.request.verb.mutates() {
+            state.tell(&Orphan::Ended(report), |address| {
+                !heard.contains(&address) && (told.contains(&address) || !lost.is_empty())
+            });
         }
     }
 
@@ -355,14 +366,19 @@ impl State {
     }
 
     fn send(&self, session: SessionId, event: Event) -> Result<(), ()> {
-        let ears = self.sessions.get(&session).ok_or(())?;
-        ears.events.try_send(event).map_err(|_| ())
+        let seat = self.sessions.get(&session).ok_or(())?;
+        seat.ears.events.try_send(event).map_err(|_| ())
     }
 
-    fn tell_all(&self, orphan: &Orphan) {
-        for ears in self.sessions.values() {
-            // Whoever is too far behind has to do without.
-            ears.orphans.try_send(orphan.clone()).ok();
-        }
+    /// Tells the brokers that `may_know`, and returns which these are.
+    fn tell(&self, orphan: &Orphan, may_know: impl Fn(AddressId) -> bool) -> Vec<AddressId> {
+        let seats = self.sessions.values().filter(|seat| may_know(seat.address));
+        seats
+            .map(|seat| {
+                // Whoever is too far behind has to do without.
+                seat.ears.orphans.try_send(orphan.clone()).ok();
+                seat.address
+            })
+            .collect()
     }
 }

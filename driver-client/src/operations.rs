@@ -22,7 +22,11 @@ mod memory;
 mod tests;
 mod unreported;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::time::Instant;
 
@@ -72,6 +76,15 @@ pub(crate) struct Report {
 pub(crate) enum Orphan {
     Runs(Arc<Request>),
     Ended(Report),
+}
+
+/// An execution that is over, and who has to hear of it.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) report: Report,
+    pub(crate) tickets: Vec<Ticket>,
+    /// The brokers that did not ask, and were told that it runs: they keep others from the machine.
+    pub(crate) told: BTreeSet<AddressId>,
 }
 
 /// What becomes of a request.
@@ -140,6 +153,8 @@ struct Execution {
     /// Told to stop: whoever joins now would get the answer of someone who gave up.
     stopping: bool,
     waiters: Vec<Waiter>,
+    /// Who was told that it runs for another broker, and has to hear its end whoever waits by then.
+    told: BTreeSet<AddressId>,
 }
 
 #[derive(Debug)]
@@ -199,6 +214,7 @@ impl Table {
                 started: false,
                 stopping: false,
                 waiters: vec![Waiter { ticket, cancelled: false }],
+                told: BTreeSet::new(),
             },
         );
         Begin::Start(execution)
@@ -293,7 +309,7 @@ impl Table {
         id: ExecutionId,
         outcome: Outcome,
         now: Instant,
-    ) -> Option<(Report, Vec<Ticket>)> {
+    ) -> Option<Finished> {
         let execution = self.executions.remove(&id)?;
         let report = Report { request: execution.request, outcome: Arc::new(outcome), ended: now };
         if report.request.verb.mutates() {
@@ -302,11 +318,14 @@ impl Table {
         }
         self.memory.learn(&report, execution.began, now);
         let tickets = execution.waiters.into_iter().map(|waiter| waiter.ticket).collect();
-        Some((report, tickets))
+        Some(Finished { report, tickets, told: execution.told })
     }
 
     /// A session is over. Its mutations run on, without an owner; returns the reads to stop, and these.
-    pub(crate) fn leave(&mut self, session: SessionId) -> (Vec<ExecutionId>, Vec<Arc<Request>>) {
+    pub(crate) fn leave(
+        &mut self,
+        session: SessionId,
+    ) -> (Vec<ExecutionId>, Vec<(ExecutionId, Arc<Request>)>) {
         let (mut abandoned, mut orphaned) = (Vec::new(), Vec::new());
         for (id, execution) in &mut self.executions {
             if execution.request.verb.mutates() {
@@ -319,7 +338,7 @@ impl Table {
                     }
                 }
                 if asked {
-                    orphaned.push(execution.request.clone());
+                    orphaned.push((*id, execution.request.clone()));
                 }
                 execution.merge_orphans();
             } else {
@@ -331,6 +350,13 @@ impl Table {
             }
         }
         (abandoned, orphaned)
+    }
+
+    /// These brokers were told that it runs, for another.
+    pub(crate) fn told_of(&mut self, id: ExecutionId, told: impl IntoIterator<Item = AddressId>) {
+        if let Some(execution) = self.executions.get_mut(&id) {
+            execution.told.extend(told);
+        }
     }
 
     /// Keeps an answer that did not reach its broker, for the next session to it.
@@ -387,21 +413,23 @@ impl Table {
 
     /// Tells a broker what we know, whether or not it knows it already: also what we run for another that
     /// is gone.
-    pub(crate) fn recollect(&self, address: AddressId, now: Instant) -> Recollection {
-        let asked = |execution: &&Execution| {
-            execution.request.verb.mutates()
-                && execution.waiters.iter().any(|waiter| {
-                    waiter.ticket.address == address || waiter.ticket.session.is_none()
-                })
-        };
+    pub(crate) fn recollect(&mut self, address: AddressId, now: Instant) -> Recollection {
+        let mut running = Vec::new();
+        for execution in self.executions.values_mut().filter(|e| e.request.verb.mutates()) {
+            let mut tickets = execution.waiters.iter().map(|waiter| waiter.ticket);
+            let is_its_own = tickets.clone().any(|ticket| ticket.address == address);
+            if is_its_own || tickets.any(|ticket| ticket.session.is_none()) {
+                running.push(execution.request.clone());
+                if !is_its_own {
+                    execution.told.insert(address);
+                }
+            }
+        }
         let lately = |report: &&Report| {
             now.saturating_duration_since(report.ended) < REMEMBERED_FOR
                 && !self.machines.contains_key(&report.request.machine_key())
         };
-        Recollection {
-            running: self.executions.values().filter(asked).map(|e| e.request.clone()).collect(),
-            ended: self.ends.newest_first().filter(lately).cloned().collect(),
-        }
+        Recollection { running, ended: self.ends.newest_first().filter(lately).cloned().collect() }
     }
 
     /// Another instance has changed the machine, and has more to tell of it than we.

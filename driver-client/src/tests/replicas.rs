@@ -245,3 +245,24 @@ async fn a_broker_that_is_no_replica_of_the_lost_one_is_not_asked_for_its_classe
     assert!(frame.is_err(), "it waits for its own broker: {frame:?}");
     assert_eq!(other.shelf.class_lookups.load(SeqCst), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_was_told_that_it_runs_hears_its_end_although_its_own_replica_came_back() {
+    let (running, mut brokers) = replicas(2);
+    let mut first = welcome(&mut brokers[0], 0, peers(1, [1])).await;
+    let mut second = welcome(&mut brokers[1], 1, peers(1, [0])).await;
+    second.ask(1, "create", "held-m").await;
+    second.accepted(1).await;
+    second.cut().await;
+    assert_eq!(first.resumed().await.result, None);
+    let mut second = welcome(&mut brokers[1], 1, peers(1, [0])).await;
+    assert_eq!(second.resumed().await.result, None, "it runs for it again");
+
+    running.script.gate.add_permits(1);
+    let told = first.resumed().await;
+    assert_eq!((told.machine_name.as_str(), told.elsewhere), ("held-m", true));
+    assert!(told.result.is_some(), "else it keeps others from the machine");
+    let told = second.resumed().await;
+    assert!(told.result.is_some() && !told.elsewhere, "{told:?}");
+    second.ping(1).await;
+}
