@@ -111,10 +111,13 @@ pub(crate) struct Resume {
 /// machine, well or not.
 #[derive(Debug, Default)]
 pub(crate) struct Recollection {
-    pub(crate) running: Vec<Arc<Request>>,
+    pub(crate) running: Vec<(Arc<Request>, Elsewhere)>,
     /// The newest first.
-    pub(crate) ended: Vec<Report>,
+    pub(crate) ended: Vec<(Report, Elsewhere)>,
 }
+
+/// Whether only other brokers asked for it.
+pub(crate) type Elsewhere = bool;
 
 /// What a broker has not been told yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,8 +135,8 @@ pub(crate) struct Table {
     machines: HashMap<MachineKey, ExecutionId>,
     memory: Memory,
     /// Of as much time as the memory: whoever was last at a machine has to say so, lest another who
-    /// remembers it is believed.
-    ends: Reports,
+    /// remembers it is believed. With the brokers that asked.
+    ends: Reports<Vec<AddressId>>,
     unreported: Unreported,
     /// How many executions there may be, running and queued together.
     room: usize,
@@ -311,13 +314,14 @@ impl Table {
         now: Instant,
     ) -> Option<Finished> {
         let execution = self.executions.remove(&id)?;
+        let tickets: Vec<_> = execution.waiters.into_iter().map(|waiter| waiter.ticket).collect();
         let report = Report { request: execution.request, outcome: Arc::new(outcome), ended: now };
         if report.request.verb.mutates() {
             self.machines.remove(&report.request.machine_key());
-            self.ends.push(report.clone(), true);
+            let asked = tickets.iter().map(|ticket| ticket.address).collect();
+            self.ends.push(report.clone(), asked);
         }
         self.memory.learn(&report, execution.began, now);
-        let tickets = execution.waiters.into_iter().map(|waiter| waiter.ticket).collect();
         Some(Finished { report, tickets, told: execution.told })
     }
 
@@ -419,17 +423,18 @@ impl Table {
             let mut tickets = execution.waiters.iter().map(|waiter| waiter.ticket);
             let is_its_own = tickets.clone().any(|ticket| ticket.address == address);
             if is_its_own || tickets.any(|ticket| ticket.session.is_none()) {
-                running.push(execution.request.clone());
+                running.push((execution.request.clone(), !is_its_own));
                 if !is_its_own {
                     execution.told.insert(address);
                 }
             }
         }
-        let lately = |report: &&Report| {
-            now.saturating_duration_since(report.ended) < REMEMBERED_FOR
-                && !self.machines.contains_key(&report.request.machine_key())
+        let recall = |(report, asked): &(Report, Vec<AddressId>)| {
+            let lately = now.saturating_duration_since(report.ended) < REMEMBERED_FOR
+                && !self.machines.contains_key(&report.request.machine_key());
+            lately.then(|| (report.clone(), !asked.contains(&address)))
         };
-        Recollection { running, ended: self.ends.newest_first().filter(lately).cloned().collect() }
+        Recollection { running, ended: self.ends.newest_first().filter_map(recall).collect() }
     }
 
     /// Another instance has changed the machine, and has more to tell of it than we.

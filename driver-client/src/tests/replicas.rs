@@ -266,3 +266,25 @@ async fn who_was_told_that_it_runs_hears_its_end_although_its_own_replica_came_b
     assert!(told.result.is_some() && !told.elsewhere, "{told:?}");
     second.ping(1).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_hello_says_what_another_replica_asked_for() {
+    let (_running, mut brokers) = replicas(2);
+    let mut first = welcome(&mut brokers[0], 0, peers(1, [1])).await;
+    let mut second = welcome(&mut brokers[1], 1, peers(1, [0])).await;
+    second.ask(1, "create", "m").await;
+    second.executed(1).await;
+    second.ask(2, "create", "held-m").await;
+    second.accepted(2).await;
+    first.ask(1, "create", "own").await;
+    first.executed(1).await;
+    second.cut().await;
+    first.cut().await;
+    for (number, own) in [(0, vec!["own"]), (1, vec!["held-m", "m"])] {
+        let hello = brokers[number].dialled().await.registration.hello.expect("a hello");
+        let told = hello.resumed.iter();
+        let told: Vec<_> = told.map(|r| (r.machine_name.as_str(), !r.elsewhere)).collect();
+        let expected = ["held-m", "own", "m"].map(|name| (name, own.contains(&name)));
+        assert_eq!(told, expected, "at {number}");
+    }
+}
