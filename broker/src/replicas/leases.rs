@@ -238,7 +238,13 @@ impl Leases {
         let config = watcher::Config::default().labels(&selector);
         let mut events = pin!(watcher(self.api.clone(), config));
         let mut listing = Vec::new();
-        while let Ok(Some(event)) = timeout(SILENT, events.next()).await {
+        loop {
+            let Ok(event) = timeout(SILENT, events.next()).await else {
+                debug!("nothing is heard of Leases");
+                self.replicas.note_blind(Some(format!("nothing heard for {SILENT:?}")));
+                return;
+            };
+            let Some(event) = event else { return };
             let now = Instant::now();
             match event {
                 Ok(Event::Init) => {
@@ -363,5 +369,47 @@ impl fmt::Display for Failure {
 impl fmt::Debug for Leases {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Leases").field("holder", &self.holder).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use axum::{body::Body, http};
+    use kube::Client;
+    use tower::service_fn;
+
+    use super::*;
+
+    type Request = http::Request<kube::client::Body>;
+    type Response = http::Response<Body>;
+
+    /// The replica `own` with an API server that answers like this.
+    fn leases<A>(answer: impl Fn(Request) -> A + Clone + Send + 'static) -> Leases
+    where
+        A: Future<Output = Response> + Send + 'static,
+    {
+        let answer = move |request| {
+            let answer = answer(request);
+            async { Ok::<_, Infallible>(answer.await) }
+        };
+        Leases {
+            api: Api::namespaced(Client::new(service_fn(answer), "here"), "here"),
+            namespace: "here".to_owned(),
+            replicas: Replicas::new("own", None),
+            holder: "own_1".to_owned(),
+            address: "own:1".to_owned(),
+            report: Box::new(Report::default),
+            changes: watch::Sender::new(()).subscribe(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_says_nothing_is_a_problem_that_is_told() {
+        let leases = leases(|_| std::future::pending());
+        leases.follow(&mut Presences::default()).await;
+        let told = ["this one cannot see which others are here: nothing heard for 20s"];
+        assert_eq!(leases.replicas.problems(), told);
     }
 }
