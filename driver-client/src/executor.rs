@@ -25,6 +25,7 @@ use crate::{
     Driver,
     answer::{Outcome, bounded},
     error::{Code, Error},
+    fleet::Fleet,
     operation::{Job, Operation},
     operations::{
         AddressId, Begin, ExecutionId, Finished, MachineKey, Orphan, Owed, Recollection, Report,
@@ -69,6 +70,8 @@ pub(crate) struct Executor {
     tasks: TaskTracker,
     cancel_grace: Duration,
     stop: CancellationToken,
+    /// Knows which brokers are replicas of one.
+    fleet: Arc<Fleet>,
 }
 
 struct State {
@@ -104,6 +107,7 @@ impl Executor {
         capacity: usize,
         cancel_grace: Duration,
         stop: CancellationToken,
+        fleet: Arc<Fleet>,
     ) -> Self {
         let state = State {
             // As many again may queue.
@@ -120,6 +124,7 @@ impl Executor {
             tasks: TaskTracker::new(),
             cancel_grace,
             stop,
+            fleet,
         }
     }
 
@@ -152,6 +157,7 @@ impl Executor {
         lost: Vec<Report>,
         told: Vec<Report>,
     ) {
+        let kin = self.fleet.kin(address);
         let mut state = self.lock();
         state.sessions.remove(&session);
         for report in told {
@@ -162,12 +168,12 @@ impl Executor {
             state.cancel(read);
         }
         for (id, request) in orphaned {
-            let told = state.tell(&Orphan::Runs(request), |_| true);
+            let told = state.tell(&Orphan::Runs(request), |other| kin.contains(&other));
             state.table.told_of(id, told);
         }
         for report in lost {
             if report.request.verb.mutates() {
-                state.tell(&Orphan::Ended(report.clone()), |_| true);
+                state.tell(&Orphan::Ended(report.clone()), |other| kin.contains(&other));
             }
             state.table.undelivered(address, report);
         }
@@ -212,7 +218,8 @@ impl Executor {
     }
 
     pub(crate) fn recollect(&self, address: AddressId) -> Recollection {
-        self.lock().table.recollect(address, Instant::now())
+        let kin = self.fleet.kin(address);
+        self.lock().table.recollect(address, &kin, Instant::now())
     }
 
     pub(crate) fn forget(&self, machine: &MachineKey) {
@@ -318,20 +325,20 @@ impl Executor {
         let outcome = report.outcome.as_ref().as_ref().map_or_else(|e| e.code().as_str(), |_| "OK");
         let Request { verb, machine, .. } = &*report.request;
         debug!(%verb, machine, outcome, "operation ended");
-        let (mut heard, mut lost) = (Vec::new(), Vec::new());
+        let (mut heard, mut may_ask) = (Vec::new(), told);
         for Ticket { address, session, operation } in tickets {
             let event = Event::Ended { operation, report: report.clone() };
             match session.filter(|session| state.send(*session, event).is_ok()) {
                 Some(_) => heard.push(address),
                 None => {
-                    lost.push(address);
+                    may_ask.extend(self.fleet.kin(address));
                     state.table.undelivered(address, report.clone());
                 }
             }
         }
         if report.request.verb.mutates() {
             state.tell(&Orphan::Ended(report), |address| {
-                !heard.contains(&address) && (told.contains(&address) || !lost.is_empty())
+                !heard.contains(&address) && may_ask.contains(&address)
             });
         }
     }

@@ -13,7 +13,8 @@
 //!    changed the machine since. Failures are not remembered.
 //! 3. Mutations outlive the session they came on. What ends, or still runs, without its session is
 //!    handed to the next session of the same broker address ([`Table::resume`]).
-//!    Meanwhile every other broker hears of it as an [`Orphan`]: who waited there may ask elsewhere.
+//!    Meanwhile every other replica of that broker hears of it as an [`Orphan`]: who waited there may ask
+//!    elsewhere.
 //! 4. Reads run freely, and are given up together with their session: their caller asks again.
 
 mod key;
@@ -135,8 +136,8 @@ pub(crate) struct Table {
     machines: HashMap<MachineKey, ExecutionId>,
     memory: Memory,
     /// Of as much time as the memory: whoever was last at a machine has to say so, lest another who
-    /// remembers it is believed. With the brokers that asked.
-    ends: Reports<Vec<AddressId>>,
+    /// remembers it is believed.
+    ends: Reports<Known>,
     unreported: Unreported,
     /// How many executions there may be, running and queued together.
     room: usize,
@@ -157,6 +158,15 @@ struct Execution {
     stopping: bool,
     waiters: Vec<Waiter>,
     /// Who was told that it runs for another broker, and has to hear its end whoever waits by then.
+    told: BTreeSet<AddressId>,
+}
+
+/// Which brokers know of an operation that ended.
+#[derive(Debug)]
+struct Known {
+    /// They asked.
+    asked: Vec<AddressId>,
+    /// They were told that it ran.
     told: BTreeSet<AddressId>,
 }
 
@@ -319,7 +329,7 @@ impl Table {
         if report.request.verb.mutates() {
             self.machines.remove(&report.request.machine_key());
             let asked = tickets.iter().map(|ticket| ticket.address).collect();
-            self.ends.push(report.clone(), asked);
+            self.ends.push(report.clone(), Known { asked, told: execution.told.clone() });
         }
         self.memory.learn(&report, execution.began, now);
         Some(Finished { report, tickets, told: execution.told })
@@ -416,23 +426,34 @@ impl Table {
     }
 
     /// Tells a broker what we know, whether or not it knows it already: also what we run for another that
-    /// is gone.
-    pub(crate) fn recollect(&mut self, address: AddressId, now: Instant) -> Recollection {
+    /// is gone. `kin` are the other replicas of it: of what concerns other brokers it hears nothing.
+    pub(crate) fn recollect(
+        &mut self,
+        address: AddressId,
+        kin: &BTreeSet<AddressId>,
+        now: Instant,
+    ) -> Recollection {
         let mut running = Vec::new();
         for execution in self.executions.values_mut().filter(|e| e.request.verb.mutates()) {
             let mut tickets = execution.waiters.iter().map(|waiter| waiter.ticket);
             let is_its_own = tickets.clone().any(|ticket| ticket.address == address);
-            if is_its_own || tickets.any(|ticket| ticket.session.is_none()) {
+            let mut is_lost =
+                |ticket: Ticket| ticket.session.is_none() && kin.contains(&ticket.address);
+            if is_its_own || tickets.any(&mut is_lost) {
                 running.push((execution.request.clone(), !is_its_own));
                 if !is_its_own {
                     execution.told.insert(address);
                 }
             }
         }
-        let recall = |(report, asked): &(Report, Vec<AddressId>)| {
+        let recall = |(report, known): &(Report, Known)| {
             let lately = now.saturating_duration_since(report.ended) < REMEMBERED_FOR
                 && !self.machines.contains_key(&report.request.machine_key());
-            lately.then(|| (report.clone(), !asked.contains(&address)))
+            let is_its_own = known.asked.contains(&address);
+            let concerns_it = is_its_own
+                || known.told.contains(&address)
+                || known.asked.iter().any(|asked| kin.contains(asked));
+            (lately && concerns_it).then(|| (report.clone(), !is_its_own))
         };
         Recollection { running, ended: self.ends.newest_first().filter_map(recall).collect() }
     }

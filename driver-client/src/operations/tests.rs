@@ -383,7 +383,9 @@ fn what_ran_for_a_broker_that_is_gone_for_good_is_owed_to_nobody() {
     let execution = bench.start(create("m"));
     bench.done(create("told"), made("id"));
     bench.table.leave(FIRST);
-    let told = |bench: &mut Bench, address| bench.table.recollect(address, bench.now).running.len();
+    let told = |bench: &mut Bench, address| {
+        bench.table.recollect(address, &[A, B].into(), bench.now).running.len()
+    };
     assert_eq!(told(&mut bench, B), 1, "any other broker should know that it runs");
     assert_eq!(bench.table.owes(A), Owed::Running);
     bench.table.abandon(A);
@@ -398,10 +400,10 @@ fn who_was_told_in_a_hello_that_it_runs_for_another_has_to_hear_its_end_in_any_c
     for gone_for_good in [true, false] {
         let mut bench = Bench::new();
         let id = bench.start(create("m"));
-        bench.table.recollect(B, bench.now);
+        bench.table.recollect(B, &[A].into(), bench.now);
         bench.table.leave(FIRST);
-        bench.table.recollect(A, bench.now);
-        assert_eq!(bench.table.recollect(B, bench.now).running.len(), 1);
+        bench.table.recollect(A, &[B].into(), bench.now);
+        assert_eq!(bench.table.recollect(B, &[A].into(), bench.now).running.len(), 1);
         match gone_for_good {
             true => bench.table.abandon(A),
             false => drop(bench.table.resume(A, SessionId(2))),
