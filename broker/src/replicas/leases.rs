@@ -47,6 +47,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(4);
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// With a Lease of ours there is news more often than this, so the watch is dead.
 const SILENT: Duration = Duration::from_secs(20);
+/// How often the Leases of those that are gone for good are removed.
+const TIDY_EVERY: Duration = Duration::from_secs(60);
 const CONFLICT: u16 = 409;
 const NOT_FOUND: u16 = 404;
 
@@ -104,8 +106,12 @@ impl Leases {
     /// Is present, and looks who else is, until `leaving`. Then the others are told that we are gone.
     pub async fn run(self, leaving: CancellationToken) {
         info!(namespace = self.namespace, address = self.address, "presence is told by a Lease");
-        leaving.run_until_cancelled(async { tokio::join!(self.be_present(), self.look()) }).await;
-        if timeout(ANSWER_WITHIN, self.leave()).await.is_err() {
+        let abandoned = watch::Sender::new(Vec::new());
+        let tidy = self.tidy(abandoned.subscribe());
+        let all = async { tokio::join!(self.be_present(), self.look(&abandoned), tidy) };
+        leaving.run_until_cancelled(all).await;
+        let is_ours = |presence: &Presence| presence.holder == self.holder;
+        if timeout(ANSWER_WITHIN, self.remove(&self.name(), is_ours)).await.is_err() {
             warn!("the Lease could not be removed; the others see that when its time is over");
         }
     }
@@ -222,18 +228,18 @@ impl Leases {
     }
 
     /// Follows everybody's Leases, for ever.
-    async fn look(&self) {
+    async fn look(&self, abandoned: &watch::Sender<Vec<Presence>>) {
         let mut presences = Presences::default();
         let mut backoff = Backoff::new(PACE);
         loop {
             let started = Instant::now();
-            self.follow(&mut presences).await;
+            self.follow(&mut presences, abandoned).await;
             sleep(backoff.next(started.elapsed())).await;
         }
     }
 
     /// Follows them until the watch breaks.
-    async fn follow(&self, presences: &mut Presences) {
+    async fn follow(&self, presences: &mut Presences, abandoned: &watch::Sender<Vec<Presence>>) {
         let selector = format!("{}={}", LABEL.0, LABEL.1);
         let config = watcher::Config::default().labels(&selector);
         let mut events = pin!(watcher(self.api.clone(), config));
@@ -276,6 +282,7 @@ impl Leases {
                 }
             }
             self.see(presences);
+            abandoned.send_replace(presences.abandoned(self.replicas.id()));
         }
     }
 
@@ -289,14 +296,27 @@ impl Leases {
         }
     }
 
-    /// Removes our Lease, if it is ours.
-    async fn leave(&self) {
-        let lease = match answered(self.api.get_opt(&self.name())).await {
+    /// Removes what replicas that are gone for good have left behind, for ever. Each lost pod leaves a
+    /// Lease, and whoever starts takes it for that of one who lives until its time is over.
+    async fn tidy(&self, abandoned: watch::Receiver<Vec<Presence>>) {
+        loop {
+            sleep(TIDY_EVERY).await;
+            let abandoned = abandoned.borrow().clone();
+            for gone in abandoned {
+                let is_still_so = |presence: &Presence| presence.is_same_renewal(&gone);
+                self.remove(&format!("{PREFIX}{}", gone.replica), is_still_so).await;
+            }
+        }
+    }
+
+    /// Removes a Lease, if it is the one that is meant, and nobody changes it meanwhile.
+    async fn remove(&self, name: &str, is_meant: impl Fn(&Presence) -> bool) {
+        let lease = match answered(self.api.get_opt(name)).await {
             Ok(Some(lease)) => lease,
             Ok(None) => return,
             Err(failure) => return debug!(%failure, "the Lease could not be read"),
         };
-        if presence(&lease).is_none_or(|presence| presence.holder != self.holder) {
+        if !presence(&lease).is_some_and(|presence| is_meant(&presence)) {
             return;
         }
         let preconditions = Some(Preconditions {
@@ -304,8 +324,9 @@ impl Leases {
             uid: lease.metadata.uid,
         });
         let params = DeleteParams { preconditions, ..DeleteParams::default() };
-        if let Err(failure) = answered(self.api.delete(&self.name(), &params)).await {
-            debug!(%failure, "the Lease could not be removed");
+        match answered(self.api.delete(name, &params)).await {
+            Ok(_) => debug!(name, "a Lease was removed"),
+            Err(failure) => debug!(%failure, name, "the Lease could not be removed"),
         }
     }
 }
@@ -378,6 +399,7 @@ mod tests {
 
     use axum::{body::Body, http};
     use kube::Client;
+    use tokio::sync::mpsc;
     use tower::service_fn;
 
     use super::*;
@@ -406,9 +428,46 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_lease_that_was_abandoned_is_removed_unless_it_was_renewed_meanwhile() {
+        let lease = |renewed: &str| {
+            serde_json::json!({
+                "metadata": {"name": "machine-broker-gone", "uid": "u", "resourceVersion": "7"},
+                "spec": {"holderIdentity": "gone_1", "renewTime": renewed},
+            })
+        };
+        let (before, after) = ("2026-01-01T00:00:00.000000Z", "2026-01-01T00:10:00.000000Z");
+        for (found, removed) in [(before, true), (after, false)] {
+            let (sender, mut deletes) = mpsc::unbounded_channel();
+            let leases = leases(move |request| {
+                let sender = sender.clone();
+                async move {
+                    if request.method() == http::Method::DELETE {
+                        let path = request.uri().path().to_owned();
+                        let body = request.into_body().collect_bytes().await.expect("it is whole");
+                        sender.send((path, body)).expect("the test looks at it");
+                    }
+                    Response::new(Body::from(lease(found).to_string()))
+                }
+            });
+            let gone = serde_json::from_value(lease(before)).expect("a Lease");
+            let abandoned = watch::Sender::new(vec![presence(&gone).expect("one of a broker")]);
+            let tidy = leases.tidy(abandoned.subscribe());
+            assert!(timeout(TIDY_EVERY + ANSWER_WITHIN, tidy).await.is_err(), "it goes on");
+            let deleted = deletes.try_recv().ok();
+            assert_eq!(deleted.is_some(), removed);
+            if let Some((path, body)) = deleted {
+                assert!(path.ends_with("/namespaces/here/leases/machine-broker-gone"), "{path}");
+                let body: serde_json::Value = serde_json::from_slice(&body).expect("JSON");
+                let only_this = serde_json::json!({"uid": "u", "resourceVersion": "7"});
+                assert_eq!(body["preconditions"], only_this);
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_watch_that_says_nothing_is_a_problem_that_is_told() {
         let leases = leases(|_| std::future::pending());
-        leases.follow(&mut Presences::default()).await;
+        leases.follow(&mut Presences::default(), &watch::Sender::new(Vec::new())).await;
         let told = ["this one cannot see which others are here: nothing heard for 20s"];
         assert_eq!(leases.replicas.problems(), told);
     }
