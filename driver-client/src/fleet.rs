@@ -228,15 +228,12 @@ impl Fleet {
     }
 
     pub(crate) fn wants(&self, address: AddressId) -> bool {
-        self.plan().wanted(Instant::now()).iter().any(|(wanted, _)| *wanted == address)
+        self.plan().wants(address, Instant::now())
     }
 
     /// Returns when nobody wants the address any more.
     pub(crate) async fn unwanted(&self, address: AddressId) {
-        let is_unwanted = |plan: &mut Plan| {
-            !plan.wanted(Instant::now()).iter().any(|(wanted, _)| *wanted == address)
-        };
-        self.until(is_unwanted).await;
+        self.until(|plan| !plan.wants(address, Instant::now())).await;
     }
 
     async fn until(&self, mut is_so: impl FnMut(&mut Plan) -> bool) {

@@ -202,6 +202,11 @@ impl Plan {
         wanted
     }
 
+    /// Whether there ought to be a connection to this one.
+    pub(super) fn wants(&mut self, address: AddressId, now: Instant) -> bool {
+        self.wanted(now).iter().any(|(wanted, _)| *wanted == address)
+    }
+
     /// The same address is the same one when it comes back: what its broker is owed is kept.
     fn id(&mut self, address: &str) -> AddressId {
         if let Some(known) = self.ids.get(address) {
