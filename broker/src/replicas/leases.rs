@@ -399,10 +399,14 @@ mod tests {
 
     use axum::{body::Body, http};
     use kube::Client;
+    use serde_json::{Value, json};
     use tokio::sync::mpsc;
     use tower::service_fn;
 
     use super::*;
+
+    const EARLY: &str = "2026-01-01T00:00:00.000000Z";
+    const LATE: &str = "2026-01-01T00:10:00.000000Z";
 
     type Request = http::Request<kube::client::Body>;
     type Response = http::Response<Body>;
@@ -427,39 +431,59 @@ mod tests {
         }
     }
 
+    fn lease(replica: &str, renewed: &str) -> Value {
+        let name = format!("{PREFIX}{replica}");
+        json!({
+            "metadata": {"name": name, "uid": "u", "resourceVersion": "7"},
+            "spec": {"holderIdentity": format!("{replica}_1"), "renewTime": renewed},
+        })
+    }
+
+    /// News of our own Lease whenever it is renewed.
+    fn news() -> Body {
+        Body::from_stream(futures::stream::repeat(()).then(async |()| {
+            sleep(RENEW_EVERY).await;
+            let event = json!({"type": "MODIFIED", "object": lease("own", EARLY)});
+            Ok::<_, Infallible>(format!("{event}\n"))
+        }))
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_lease_that_was_abandoned_is_removed_unless_it_was_renewed_meanwhile() {
-        let lease = |renewed: &str| {
-            serde_json::json!({
-                "metadata": {"name": "machine-broker-gone", "uid": "u", "resourceVersion": "7"},
-                "spec": {"holderIdentity": "gone_1", "renewTime": renewed},
-            })
-        };
-        let (before, after) = ("2026-01-01T00:00:00.000000Z", "2026-01-01T00:10:00.000000Z");
-        for (found, removed) in [(before, true), (after, false)] {
+        for (found, removed) in [(EARLY, true), (LATE, false)] {
             let (sender, mut deletes) = mpsc::unbounded_channel();
             let leases = leases(move |request| {
                 let sender = sender.clone();
                 async move {
+                    let (path, query) = (request.uri().path(), request.uri().query());
+                    let body = match path.rsplit('/').next() {
+                        Some("leases") if query.is_some_and(|query| query.contains("watch")) => news(),
+                        Some("leases") => Body::from(
+                            json!({"metadata": {"resourceVersion": "1"}, "items": [lease("gone", EARLY)]})
+                                .to_string(),
+                        ),
+                        _ => Body::from(lease("gone", found).to_string()),
+                    };
                     if request.method() == http::Method::DELETE {
-                        let path = request.uri().path().to_owned();
+                        let path = path.to_owned();
                         let body = request.into_body().collect_bytes().await.expect("it is whole");
-                        sender.send((path, body)).expect("the test looks at it");
+                        sender.send((Instant::now(), path, body)).expect("the test looks at it");
                     }
-                    Response::new(Body::from(lease(found).to_string()))
+                    Response::new(body)
                 }
             });
-            let gone = serde_json::from_value(lease(before)).expect("a Lease");
-            let abandoned = watch::Sender::new(vec![presence(&gone).expect("one of a broker")]);
+            let began = Instant::now();
+            let abandoned = watch::Sender::new(Vec::new());
             let tidy = leases.tidy(abandoned.subscribe());
-            assert!(timeout(TIDY_EVERY + ANSWER_WITHIN, tidy).await.is_err(), "it goes on");
+            let all = async { tokio::join!(leases.look(&abandoned), tidy) };
+            assert!(timeout(Duration::from_secs(12 * 60), all).await.is_err(), "it goes on");
             let deleted = deletes.try_recv().ok();
             assert_eq!(deleted.is_some(), removed);
-            if let Some((path, body)) = deleted {
+            if let Some((at, path, body)) = deleted {
+                assert!(at - began >= Duration::from_secs(10 * 60), "{:?}", at - began);
                 assert!(path.ends_with("/namespaces/here/leases/machine-broker-gone"), "{path}");
-                let body: serde_json::Value = serde_json::from_slice(&body).expect("JSON");
-                let only_this = serde_json::json!({"uid": "u", "resourceVersion": "7"});
-                assert_eq!(body["preconditions"], only_this);
+                let body: Value = serde_json::from_slice(&body).expect("JSON");
+                assert_eq!(body["preconditions"], json!({"uid": "u", "resourceVersion": "7"}));
             }
         }
     }
