@@ -25,10 +25,11 @@ use crate::{
     Driver,
     answer::{Outcome, bounded},
     error::{Code, Error},
+    fleet::Fleet,
     operation::{Job, Operation},
     operations::{
-        AddressId, Begin, ExecutionId, MachineKey, Orphan, Owed, Recollection, Report, Request,
-        Resume, SessionId, Table, Ticket, busy,
+        AddressId, Begin, ExecutionId, Finished, MachineKey, Orphan, Owed, Recollection, Report,
+        Request, Resume, SessionId, Table, Ticket, busy,
     },
 };
 
@@ -69,13 +70,21 @@ pub(crate) struct Executor {
     tasks: TaskTracker,
     cancel_grace: Duration,
     stop: CancellationToken,
+    /// Knows which brokers are replicas of one.
+    fleet: Arc<Fleet>,
 }
 
 struct State {
     table: Table,
     controls: HashMap<ExecutionId, Control>,
-    sessions: HashMap<SessionId, Ears>,
+    sessions: HashMap<SessionId, Seat>,
     next_session: u64,
+}
+
+/// A session: with which broker it is, and how it is told.
+struct Seat {
+    address: AddressId,
+    ears: Ears,
 }
 
 /// How a session is told.
@@ -98,6 +107,7 @@ impl Executor {
         capacity: usize,
         cancel_grace: Duration,
         stop: CancellationToken,
+        fleet: Arc<Fleet>,
     ) -> Self {
         let state = State {
             // As many again may queue.
@@ -114,6 +124,7 @@ impl Executor {
             tasks: TaskTracker::new(),
             cancel_grace,
             stop,
+            fleet,
         }
     }
 
@@ -134,7 +145,7 @@ impl Executor {
         let mut state = self.lock();
         let session = SessionId(state.next_session);
         state.next_session += 1;
-        state.sessions.insert(session, ears);
+        state.sessions.insert(session, Seat { address, ears });
         (session, state.table.resume(address, session))
     }
 
@@ -146,6 +157,7 @@ impl Executor {
         lost: Vec<Report>,
         told: Vec<Report>,
     ) {
+        let kin = self.fleet.kin(address);
         let mut state = self.lock();
         state.sessions.remove(&session);
         for report in told {
@@ -155,12 +167,13 @@ impl Executor {
         for read in reads {
             state.cancel(read);
         }
-        for request in orphaned {
-            state.tell_all(&Orphan::Runs(request));
+        for (id, request) in orphaned {
+            let told = state.tell(&Orphan::Runs(request), |other| kin.contains(&other));
+            state.table.told_of(id, told);
         }
         for report in lost {
             if report.request.verb.mutates() {
-                state.tell_all(&Orphan::Ended(report.clone()));
+                state.tell(&Orphan::Ended(report.clone()), |other| kin.contains(&other));
             }
             state.table.undelivered(address, report);
         }
@@ -205,7 +218,8 @@ impl Executor {
     }
 
     pub(crate) fn recollect(&self, address: AddressId) -> Recollection {
-        self.lock().table.recollect(address, Instant::now())
+        let kin = self.fleet.kin(address);
+        self.lock().table.recollect(address, &kin, Instant::now())
     }
 
     pub(crate) fn forget(&self, machine: &MachineKey) {
@@ -306,22 +320,26 @@ impl Executor {
     fn finish(&self, id: ExecutionId, outcome: Outcome) {
         let mut state = self.lock();
         state.controls.remove(&id);
-        let Some((report, tickets)) = state.table.finish(id, outcome, Instant::now()) else {
-            return;
-        };
+        let Some(finished) = state.table.finish(id, outcome, Instant::now()) else { return };
+        let Finished { report, tickets, told } = finished;
         let outcome = report.outcome.as_ref().as_ref().map_or_else(|e| e.code().as_str(), |_| "OK");
         let Request { verb, machine, .. } = &*report.request;
         debug!(%verb, machine, outcome, "operation ended");
-        let mutates = report.request.verb.mutates();
-        if mutates && tickets.iter().any(|ticket| ticket.session.is_none()) {
-            state.tell_all(&Orphan::Ended(report.clone()));
-        }
+        let (mut heard, mut may_ask) = (Vec::new(), told);
         for Ticket { address, session, operation } in tickets {
             let event = Event::Ended { operation, report: report.clone() };
-            let told = session.is_some_and(|session| state.send(session, event).is_ok());
-            if !told {
-                state.table.undelivered(address, report.clone());
+            match session.filter(|session| state.send(*session, event).is_ok()) {
+                Some(_) => heard.push(address),
+                None => {
+                    may_ask.extend(self.fleet.kin(address));
+                    state.table.undelivered(address, report.clone());
+                }
             }
+        }
+        if report.request.verb.mutates() {
+            state.tell(&Orphan::Ended(report), |address| {
+                !heard.contains(&address) && may_ask.contains(&address)
+            });
         }
     }
 
@@ -355,14 +373,19 @@ impl State {
     }
 
     fn send(&self, session: SessionId, event: Event) -> Result<(), ()> {
-        let ears = self.sessions.get(&session).ok_or(())?;
-        ears.events.try_send(event).map_err(|_| ())
+        let seat = self.sessions.get(&session).ok_or(())?;
+        seat.ears.events.try_send(event).map_err(|_| ())
     }
 
-    fn tell_all(&self, orphan: &Orphan) {
-        for ears in self.sessions.values() {
-            // Whoever is too far behind has to do without.
-            ears.orphans.try_send(orphan.clone()).ok();
-        }
+    /// Tells the brokers that `may_know`, and returns which these are.
+    fn tell(&self, orphan: &Orphan, may_know: impl Fn(AddressId) -> bool) -> Vec<AddressId> {
+        let seats = self.sessions.values().filter(|seat| may_know(seat.address));
+        seats
+            .map(|seat| {
+                // Whoever is too far behind has to do without.
+                seat.ears.orphans.try_send(orphan.clone()).ok();
+                seat.address
+            })
+            .collect()
     }
 }

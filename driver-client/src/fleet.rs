@@ -7,7 +7,7 @@ mod plan;
 mod target;
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -130,7 +130,9 @@ impl Fleet {
             sleep(LOOK_UP_EVERY).await;
             self.look_up().await;
             if let Some(then) = Instant::now().checked_sub(OWED_FOR) {
-                for address in self.plan().forget_before(then) {
+                // Without the lock: the executor asks the plan while it has its own.
+                let gone = self.plan().forget_before(then);
+                for address in gone {
                     shared.executor.abandon(address);
                 }
             }
@@ -199,10 +201,15 @@ impl Fleet {
     /// The way to another replica of the broker at an address, if there is one. Others that we were told
     /// to dial may be brokers of other clusters, with other classes of the same names.
     pub(crate) fn link_beside(&self, address: AddressId) -> Option<Link> {
-        let plan = self.plan();
+        let kin = self.kin(address);
         let links = self.links();
-        let mut beside = links.iter().filter(|(other, _)| plan.are_kin(address, **other));
+        let mut beside = links.iter().filter(|(other, _)| kin.contains(other));
         beside.next().map(|(_, link)| link.clone())
+    }
+
+    /// The other replicas of the broker at an address.
+    pub(crate) fn kin(&self, address: AddressId) -> BTreeSet<AddressId> {
+        self.plan().kin(address)
     }
 
     /// Changes whenever a session comes or goes.
@@ -221,15 +228,12 @@ impl Fleet {
     }
 
     pub(crate) fn wants(&self, address: AddressId) -> bool {
-        self.plan().wanted(Instant::now()).iter().any(|(wanted, _)| *wanted == address)
+        self.plan().wants(address, Instant::now())
     }
 
     /// Returns when nobody wants the address any more.
     pub(crate) async fn unwanted(&self, address: AddressId) {
-        let is_unwanted = |plan: &mut Plan| {
-            !plan.wanted(Instant::now()).iter().any(|(wanted, _)| *wanted == address)
-        };
-        self.until(is_unwanted).await;
+        self.until(|plan| !plan.wants(address, Instant::now())).await;
     }
 
     async fn until(&self, mut is_so: impl FnMut(&mut Plan) -> bool) {

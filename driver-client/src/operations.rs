@@ -13,7 +13,8 @@
 //!    changed the machine since. Failures are not remembered.
 //! 3. Mutations outlive the session they came on. What ends, or still runs, without its session is
 //!    handed to the next session of the same broker address ([`Table::resume`]).
-//!    Meanwhile every other broker hears of it as an [`Orphan`]: who waited there may ask elsewhere.
+//!    Meanwhile every other replica of that broker hears of it as an [`Orphan`]: who waited there may ask
+//!    elsewhere.
 //! 4. Reads run freely, and are given up together with their session: their caller asks again.
 
 mod key;
@@ -22,7 +23,11 @@ mod memory;
 mod tests;
 mod unreported;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::time::Instant;
 
@@ -74,6 +79,15 @@ pub(crate) enum Orphan {
     Ended(Report),
 }
 
+/// An execution that is over, and who has to hear of it.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) report: Report,
+    pub(crate) tickets: Vec<Ticket>,
+    /// The brokers that did not ask, and were told that it runs: they keep others from the machine.
+    pub(crate) told: BTreeSet<AddressId>,
+}
+
 /// What becomes of a request.
 #[derive(Debug)]
 pub(crate) enum Begin {
@@ -98,10 +112,13 @@ pub(crate) struct Resume {
 /// machine, well or not.
 #[derive(Debug, Default)]
 pub(crate) struct Recollection {
-    pub(crate) running: Vec<Arc<Request>>,
+    pub(crate) running: Vec<(Arc<Request>, Elsewhere)>,
     /// The newest first.
-    pub(crate) ended: Vec<Report>,
+    pub(crate) ended: Vec<(Report, Elsewhere)>,
 }
+
+/// Whether only other brokers asked for it.
+pub(crate) type Elsewhere = bool;
 
 /// What a broker has not been told yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +137,7 @@ pub(crate) struct Table {
     memory: Memory,
     /// Of as much time as the memory: whoever was last at a machine has to say so, lest another who
     /// remembers it is believed.
-    ends: Reports,
+    ends: Reports<Known>,
     unreported: Unreported,
     /// How many executions there may be, running and queued together.
     room: usize,
@@ -140,6 +157,17 @@ struct Execution {
     /// Told to stop: whoever joins now would get the answer of someone who gave up.
     stopping: bool,
     waiters: Vec<Waiter>,
+    /// Who was told that it runs for another broker, and has to hear its end whoever waits by then.
+    told: BTreeSet<AddressId>,
+}
+
+/// Which brokers know of an operation that ended.
+#[derive(Debug)]
+struct Known {
+    /// They asked.
+    asked: Vec<AddressId>,
+    /// They were told that it ran.
+    told: BTreeSet<AddressId>,
 }
 
 #[derive(Debug)]
@@ -199,6 +227,7 @@ impl Table {
                 started: false,
                 stopping: false,
                 waiters: vec![Waiter { ticket, cancelled: false }],
+                told: BTreeSet::new(),
             },
         );
         Begin::Start(execution)
@@ -293,20 +322,24 @@ impl Table {
         id: ExecutionId,
         outcome: Outcome,
         now: Instant,
-    ) -> Option<(Report, Vec<Ticket>)> {
+    ) -> Option<Finished> {
         let execution = self.executions.remove(&id)?;
+        let tickets: Vec<_> = execution.waiters.into_iter().map(|waiter| waiter.ticket).collect();
         let report = Report { request: execution.request, outcome: Arc::new(outcome), ended: now };
         if report.request.verb.mutates() {
             self.machines.remove(&report.request.machine_key());
-            self.ends.push(report.clone(), true);
+            let asked = tickets.iter().map(|ticket| ticket.address).collect();
+            self.ends.push(report.clone(), Known { asked, told: execution.told.clone() });
         }
         self.memory.learn(&report, execution.began, now);
-        let tickets = execution.waiters.into_iter().map(|waiter| waiter.ticket).collect();
-        Some((report, tickets))
+        Some(Finished { report, tickets, told: execution.told })
     }
 
     /// A session is over. Its mutations run on, without an owner; returns the reads to stop, and these.
-    pub(crate) fn leave(&mut self, session: SessionId) -> (Vec<ExecutionId>, Vec<Arc<Request>>) {
+    pub(crate) fn leave(
+        &mut self,
+        session: SessionId,
+    ) -> (Vec<ExecutionId>, Vec<(ExecutionId, Arc<Request>)>) {
         let (mut abandoned, mut orphaned) = (Vec::new(), Vec::new());
         for (id, execution) in &mut self.executions {
             if execution.request.verb.mutates() {
@@ -319,7 +352,7 @@ impl Table {
                     }
                 }
                 if asked {
-                    orphaned.push(execution.request.clone());
+                    orphaned.push((*id, execution.request.clone()));
                 }
                 execution.merge_orphans();
             } else {
@@ -331,6 +364,13 @@ impl Table {
             }
         }
         (abandoned, orphaned)
+    }
+
+    /// These brokers were told that it runs, for another.
+    pub(crate) fn told_of(&mut self, id: ExecutionId, told: impl IntoIterator<Item = AddressId>) {
+        if let Some(execution) = self.executions.get_mut(&id) {
+            execution.told.extend(told);
+        }
     }
 
     /// Keeps an answer that did not reach its broker, for the next session to it.
@@ -386,22 +426,36 @@ impl Table {
     }
 
     /// Tells a broker what we know, whether or not it knows it already: also what we run for another that
-    /// is gone.
-    pub(crate) fn recollect(&self, address: AddressId, now: Instant) -> Recollection {
-        let asked = |execution: &&Execution| {
-            execution.request.verb.mutates()
-                && execution.waiters.iter().any(|waiter| {
-                    waiter.ticket.address == address || waiter.ticket.session.is_none()
-                })
-        };
-        let lately = |report: &&Report| {
-            now.saturating_duration_since(report.ended) < REMEMBERED_FOR
-                && !self.machines.contains_key(&report.request.machine_key())
-        };
-        Recollection {
-            running: self.executions.values().filter(asked).map(|e| e.request.clone()).collect(),
-            ended: self.ends.newest_first().filter(lately).cloned().collect(),
+    /// is gone. `kin` are the other replicas of it: of what concerns other brokers it hears nothing.
+    pub(crate) fn recollect(
+        &mut self,
+        address: AddressId,
+        kin: &BTreeSet<AddressId>,
+        now: Instant,
+    ) -> Recollection {
+        let mut running = Vec::new();
+        for execution in self.executions.values_mut().filter(|e| e.request.verb.mutates()) {
+            let mut tickets = execution.waiters.iter().map(|waiter| waiter.ticket);
+            let is_its_own = tickets.clone().any(|ticket| ticket.address == address);
+            let mut is_lost =
+                |ticket: Ticket| ticket.session.is_none() && kin.contains(&ticket.address);
+            if is_its_own || tickets.any(&mut is_lost) {
+                running.push((execution.request.clone(), !is_its_own));
+                if !is_its_own {
+                    execution.told.insert(address);
+                }
+            }
         }
+        let recall = |(report, known): &(Report, Known)| {
+            let lately = now.saturating_duration_since(report.ended) < REMEMBERED_FOR
+                && !self.machines.contains_key(&report.request.machine_key());
+            let is_its_own = known.asked.contains(&address);
+            let concerns_it = is_its_own
+                || known.told.contains(&address)
+                || known.asked.iter().any(|asked| kin.contains(asked));
+            (lately && concerns_it).then(|| (report.clone(), !is_its_own))
+        };
+        Recollection { running, ended: self.ends.newest_first().filter_map(recall).collect() }
     }
 
     /// Another instance has changed the machine, and has more to tell of it than we.

@@ -56,10 +56,12 @@ pub async fn run(config: Config, driver: impl Driver) -> Result<(), RunError> {
     let stop = CancellationToken::new();
     let _stop_guard = stop.clone().drop_guard();
     let (capacity, grace) = (config.capacity, config.cancel_grace);
-    let executor = Arc::new(Executor::new(Arc::new(driver), capacity, grace, stop.clone()));
+    let (driver, fleet) = (Arc::new(driver), Arc::new(Fleet::new(&config)));
+    let executor = Executor::new(driver, capacity, grace, stop.clone(), fleet.clone());
+    let executor = Arc::new(executor);
     let shared = Arc::new(Shared {
         registration: registration(&config, &instance.id, executor.driver()),
-        fleet: Arc::new(Fleet::new(&config)),
+        fleet,
         met: AtomicBool::new(false),
         executor,
         dial: config.dial.clone(),

@@ -6,11 +6,11 @@ use broker::{
     driver::DriverKey,
     replicas::{Peer, Report},
 };
-use broker_proto::v1::{broker_side::Control, reject::Reason};
+use broker_proto::v1::{Resumed, broker_side::Control, reject::Reason};
 use broker_tests::{
     API_VERSION, Admin, Controller, Driver, Hello, KIND, TestBroker, fact,
     fleet::{LibraryDriver, Network},
-    hello, reason,
+    hello, machine, reason,
 };
 use tokio::time::{Instant, advance};
 use tonic::Code;
@@ -183,6 +183,31 @@ async fn a_create_that_ends_after_its_replica_died_is_answered_through_another()
 #[tokio::test(start_paused = true)]
 async fn a_create_that_was_answered_before_its_replica_died_is_answered_again_through_another() {
     retried_elsewhere(Progress::Answered).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_ended_for_another_replica_and_is_told_in_a_hello_is_asked_for_where_it_was_done() {
+    let network = Network::default();
+    let broker = network.start("r0", "r0:1");
+    let other = broker.driver("other").await.serve();
+    // Half of them would go to the other one.
+    let machines: Vec<String> = (0..16).map(|number| format!("m{number}")).collect();
+    let created = |name: &String| Resumed {
+        verb: "create".to_owned(),
+        class: Some(Controller::class()),
+        machine_name: name.clone(),
+        result: Some(machine("it")),
+        age: Duration::from_secs(1).try_into().ok(),
+        elsewhere: true,
+        ..Resumed::default()
+    };
+    let resumed = machines.iter().map(created).collect();
+    let maker = broker.driver_with(Hello { resumed, ..hello("maker") }).await.serve();
+    let controller = broker.controller().await;
+    for machine in &machines {
+        controller.create(machine).await.expect("it is there");
+    }
+    assert_eq!((maker.served(), other.served()), (machines, Vec::new()));
 }
 
 #[tokio::test(start_paused = true)]

@@ -47,6 +47,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(4);
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// With a Lease of ours there is news more often than this, so the watch is dead.
 const SILENT: Duration = Duration::from_secs(20);
+/// How often the Leases of those that are gone for good are removed.
+const TIDY_EVERY: Duration = Duration::from_secs(60);
 const CONFLICT: u16 = 409;
 const NOT_FOUND: u16 = 404;
 
@@ -104,8 +106,12 @@ impl Leases {
     /// Is present, and looks who else is, until `leaving`. Then the others are told that we are gone.
     pub async fn run(self, leaving: CancellationToken) {
         info!(namespace = self.namespace, address = self.address, "presence is told by a Lease");
-        leaving.run_until_cancelled(async { tokio::join!(self.be_present(), self.look()) }).await;
-        if timeout(ANSWER_WITHIN, self.leave()).await.is_err() {
+        let abandoned = watch::Sender::new(Vec::new());
+        let tidy = self.tidy(abandoned.subscribe());
+        let all = async { tokio::join!(self.be_present(), self.look(&abandoned), tidy) };
+        leaving.run_until_cancelled(all).await;
+        let is_ours = |presence: &Presence| presence.holder == self.holder;
+        if timeout(ANSWER_WITHIN, self.remove(&self.name(), is_ours)).await.is_err() {
             warn!("the Lease could not be removed; the others see that when its time is over");
         }
     }
@@ -222,23 +228,29 @@ impl Leases {
     }
 
     /// Follows everybody's Leases, for ever.
-    async fn look(&self) {
+    async fn look(&self, abandoned: &watch::Sender<Vec<Presence>>) {
         let mut presences = Presences::default();
         let mut backoff = Backoff::new(PACE);
         loop {
             let started = Instant::now();
-            self.follow(&mut presences).await;
+            self.follow(&mut presences, abandoned).await;
             sleep(backoff.next(started.elapsed())).await;
         }
     }
 
     /// Follows them until the watch breaks.
-    async fn follow(&self, presences: &mut Presences) {
+    async fn follow(&self, presences: &mut Presences, abandoned: &watch::Sender<Vec<Presence>>) {
         let selector = format!("{}={}", LABEL.0, LABEL.1);
         let config = watcher::Config::default().labels(&selector);
         let mut events = pin!(watcher(self.api.clone(), config));
         let mut listing = Vec::new();
-        while let Ok(Some(event)) = timeout(SILENT, events.next()).await {
+        loop {
+            let Ok(event) = timeout(SILENT, events.next()).await else {
+                debug!("nothing is heard of Leases");
+                self.replicas.note_blind(Some(format!("nothing heard for {SILENT:?}")));
+                return;
+            };
+            let Some(event) = event else { return };
             let now = Instant::now();
             match event {
                 Ok(Event::Init) => {
@@ -270,6 +282,7 @@ impl Leases {
                 }
             }
             self.see(presences);
+            abandoned.send_replace(presences.abandoned(self.replicas.id()));
         }
     }
 
@@ -283,14 +296,27 @@ impl Leases {
         }
     }
 
-    /// Removes our Lease, if it is ours.
-    async fn leave(&self) {
-        let lease = match answered(self.api.get_opt(&self.name())).await {
+    /// Removes what replicas that are gone for good have left behind, for ever. Each lost pod leaves a
+    /// Lease, and whoever starts takes it for that of one who lives until its time is over.
+    async fn tidy(&self, abandoned: watch::Receiver<Vec<Presence>>) {
+        loop {
+            sleep(TIDY_EVERY).await;
+            let abandoned = abandoned.borrow().clone();
+            for gone in abandoned {
+                let is_still_so = |presence: &Presence| presence.is_same_renewal(&gone);
+                self.remove(&format!("{PREFIX}{}", gone.replica), is_still_so).await;
+            }
+        }
+    }
+
+    /// Removes a Lease, if it is the one that is meant, and nobody changes it meanwhile.
+    async fn remove(&self, name: &str, is_meant: impl Fn(&Presence) -> bool) {
+        let lease = match answered(self.api.get_opt(name)).await {
             Ok(Some(lease)) => lease,
             Ok(None) => return,
             Err(failure) => return debug!(%failure, "the Lease could not be read"),
         };
-        if presence(&lease).is_none_or(|presence| presence.holder != self.holder) {
+        if !presence(&lease).is_some_and(|presence| is_meant(&presence)) {
             return;
         }
         let preconditions = Some(Preconditions {
@@ -298,8 +324,9 @@ impl Leases {
             uid: lease.metadata.uid,
         });
         let params = DeleteParams { preconditions, ..DeleteParams::default() };
-        if let Err(failure) = answered(self.api.delete(&self.name(), &params)).await {
-            debug!(%failure, "the Lease could not be removed");
+        match answered(self.api.delete(name, &params)).await {
+            Ok(_) => debug!(name, "a Lease was removed"),
+            Err(failure) => debug!(%failure, name, "the Lease could not be removed"),
         }
     }
 }
@@ -363,5 +390,109 @@ impl fmt::Display for Failure {
 impl fmt::Debug for Leases {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Leases").field("holder", &self.holder).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use axum::{body::Body, http};
+    use kube::Client;
+    use serde_json::{Value, json};
+    use tokio::sync::mpsc;
+    use tower::service_fn;
+
+    use super::*;
+
+    const EARLY: &str = "2026-01-01T00:00:00.000000Z";
+    const LATE: &str = "2026-01-01T00:10:00.000000Z";
+
+    type Request = http::Request<kube::client::Body>;
+    type Response = http::Response<Body>;
+
+    /// The replica `own` with an API server that answers like this.
+    fn leases<A>(answer: impl Fn(Request) -> A + Clone + Send + 'static) -> Leases
+    where
+        A: Future<Output = Response> + Send + 'static,
+    {
+        let answer = move |request| {
+            let answer = answer(request);
+            async { Ok::<_, Infallible>(answer.await) }
+        };
+        Leases {
+            api: Api::namespaced(Client::new(service_fn(answer), "here"), "here"),
+            namespace: "here".to_owned(),
+            replicas: Replicas::new("own", None),
+            holder: "own_1".to_owned(),
+            address: "own:1".to_owned(),
+            report: Box::new(Report::default),
+            changes: watch::Sender::new(()).subscribe(),
+        }
+    }
+
+    fn lease(replica: &str, renewed: &str) -> Value {
+        let name = format!("{PREFIX}{replica}");
+        json!({
+            "metadata": {"name": name, "uid": "u", "resourceVersion": "7"},
+            "spec": {"holderIdentity": format!("{replica}_1"), "renewTime": renewed},
+        })
+    }
+
+    /// News of our own Lease whenever it is renewed.
+    fn news() -> Body {
+        Body::from_stream(futures::stream::repeat(()).then(async |()| {
+            sleep(RENEW_EVERY).await;
+            let event = json!({"type": "MODIFIED", "object": lease("own", EARLY)});
+            Ok::<_, Infallible>(format!("{event}\n"))
+        }))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_was_abandoned_is_removed_unless_it_was_renewed_meanwhile() {
+        for (found, removed) in [(EARLY, true), (LATE, false)] {
+            let (sender, mut deletes) = mpsc::unbounded_channel();
+            let leases = leases(move |request| {
+                let sender = sender.clone();
+                async move {
+                    let (path, query) = (request.uri().path(), request.uri().query());
+                    let body = match path.rsplit('/').next() {
+                        Some("leases") if query.is_some_and(|query| query.contains("watch")) => news(),
+                        Some("leases") => Body::from(
+                            json!({"metadata": {"resourceVersion": "1"}, "items": [lease("gone", EARLY)]})
+                                .to_string(),
+                        ),
+                        _ => Body::from(lease("gone", found).to_string()),
+                    };
+                    if request.method() == http::Method::DELETE {
+                        let path = path.to_owned();
+                        let body = request.into_body().collect_bytes().await.expect("it is whole");
+                        sender.send((Instant::now(), path, body)).expect("the test looks at it");
+                    }
+                    Response::new(body)
+                }
+            });
+            let began = Instant::now();
+            let abandoned = watch::Sender::new(Vec::new());
+            let tidy = leases.tidy(abandoned.subscribe());
+            let all = async { tokio::join!(leases.look(&abandoned), tidy) };
+            assert!(timeout(Duration::from_secs(12 * 60), all).await.is_err(), "it goes on");
+            let deleted = deletes.try_recv().ok();
+            assert_eq!(deleted.is_some(), removed);
+            if let Some((at, path, body)) = deleted {
+                assert!(at - began >= Duration::from_secs(10 * 60), "{:?}", at - began);
+                assert!(path.ends_with("/namespaces/here/leases/machine-broker-gone"), "{path}");
+                let body: Value = serde_json::from_slice(&body).expect("JSON");
+                assert_eq!(body["preconditions"], json!({"uid": "u", "resourceVersion": "7"}));
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_says_nothing_is_a_problem_that_is_told() {
+        let leases = leases(|_| std::future::pending());
+        leases.follow(&mut Presences::default(), &watch::Sender::new(Vec::new())).await;
+        let told = ["this one cannot see which others are here: nothing heard for 20s"];
+        assert_eq!(leases.replicas.problems(), told);
     }
 }

@@ -19,6 +19,9 @@ pub(super) const RENEW_EVERY: Duration = Duration::from_secs(5);
 const GAP: Duration = Duration::from_secs(9);
 /// Whatever a Lease says, it is not believed for longer.
 const LONGEST_LEASE: Duration = Duration::from_secs(60);
+/// A Lease that nobody has renewed for so long is nobody's: its process is gone, and where names are given
+/// once, as those of pods are, nobody will take it over.
+const ABANDONED: Duration = Duration::from_secs(10 * 60);
 
 /// What a Lease says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,6 +88,15 @@ impl Presences {
         self.contact = Some(now);
     }
 
+    /// The Leases that we have seen unrenewed for too long, without a gap, and that are not our `own`.
+    pub(super) fn abandoned(&self, own: &str) -> Vec<Presence> {
+        let Some(contact) = self.contact else { return Vec::new() };
+        let is_abandoned = |seen: &&Seen| {
+            *seen.presence.replica != *own && contact.duration_since(seen.at) >= ABANDONED
+        };
+        self.seen.values().filter(is_abandoned).map(|seen| seen.presence.clone()).collect()
+    }
+
     /// All replicas that live, but `own`. Of two at one address, the one that was seen last.
     pub(super) fn live(&self, own: &str) -> Vec<Peer> {
         let Some(contact) = self.contact else { return Vec::new() };
@@ -110,7 +122,7 @@ impl Presences {
 }
 
 impl Presence {
-    fn is_same_renewal(&self, other: &Presence) -> bool {
+    pub(super) fn is_same_renewal(&self, other: &Presence) -> bool {
         (&self.holder, &self.renewed) == (&other.holder, &other.renewed)
     }
 
@@ -198,6 +210,33 @@ mod tests {
             presences.put(presence("a", second), clock.after(3600 + second));
         }
         assert_eq!(ids(&presences), ["a"], "only one came back");
+    }
+
+    #[tokio::test]
+    async fn a_lease_is_abandoned_when_it_was_seen_unrenewed_for_ten_minutes_without_a_gap() {
+        let clock = Clock(Instant::now());
+        let mut presences = Presences::default();
+        let abandoned = |presences: &Presences| {
+            let abandoned = presences.abandoned("own").into_iter();
+            abandoned.map(|presence| presence.replica.to_string()).collect::<Vec<_>>()
+        };
+        let nobody = Vec::<String>::new();
+        presences.listed(vec![presence("a", 0), presence("dead", 0), presence("own", 0)], clock.0);
+        for second in (5..=595).step_by(5) {
+            presences.put(presence("a", second), clock.after(second));
+            assert_eq!(abandoned(&presences), nobody, "after {second} s");
+        }
+        // The API server was away for ten seconds: who knows what was not seen.
+        presences.listed(vec![presence("a", 0), presence("dead", 0)], clock.after(605));
+        assert_eq!(abandoned(&presences), nobody);
+        for second in (610..=1200).step_by(5) {
+            presences.put(presence("a", second), clock.after(second));
+            assert_eq!(abandoned(&presences), nobody, "after {second} s");
+        }
+        presences.put(presence("a", 1205), clock.after(1205));
+        assert_eq!(abandoned(&presences), ["dead"], "not those that renew, and not our own");
+        presences.put(presence("dead", 1206), clock.after(1206));
+        assert_eq!(abandoned(&presences), nobody, "it is back");
     }
 
     #[tokio::test]

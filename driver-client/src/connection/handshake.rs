@@ -130,8 +130,14 @@ async fn welcome(
 
 /// What a Hello has room for: what runs first, then the newest.
 fn resumed(recollection: &Recollection) -> Vec<wire::Resumed> {
-    let running = recollection.running.iter().map(|request| outbox::resumed(request));
-    let ended = recollection.ended.iter().map(outbox::ended);
+    let running = recollection.running.iter().map(|(request, elsewhere)| wire::Resumed {
+        elsewhere: *elsewhere,
+        ..outbox::resumed(request)
+    });
+    let ended = recollection.ended.iter().map(|(report, elsewhere)| wire::Resumed {
+        elsewhere: *elsewhere,
+        ..outbox::ended(report)
+    });
     let mut room = MOST_RESUMED;
     let fits = |resumed: &wire::Resumed| {
         let left = room.checked_sub(resumed.encoded_len());

@@ -10,8 +10,9 @@ use crate::{
     verb::Verb,
 };
 
-/// Holds at most two frames per outstanding operation, one pong, and answers to what was refused:
-/// the session stops reading before these become too many.
+/// Holds at most two frames per outstanding operation, one pong, and answers to what was refused: the
+/// session stops reading before these become too many. Besides, what the session took over when it began,
+/// two frames for each at most; and a few orphans, which come in only while there is little else.
 #[derive(Default)]
 pub(super) struct Outbox {
     pong: Option<wire::DriverSide>,

@@ -27,7 +27,7 @@ pub(super) struct Plan {
     named: Vec<Named>,
     /// With whom each open session is.
     held: BTreeMap<AddressId, String>,
-    /// Addresses of which one named the other: they are replicas of one broker.
+    /// Addresses of which one named the other, or is a name for it: they are replicas of one broker.
     kin: BTreeSet<(AddressId, AddressId)>,
     ids: HashMap<String, Known>,
     next: usize,
@@ -87,6 +87,10 @@ impl Plan {
         if targets.len() < 2 {
             targets.clear();
         }
+        let name = self.id(address);
+        for target in &targets {
+            self.relate(name, &target.address);
+        }
         for configured in &mut self.configured {
             if configured.target.address == address {
                 configured.resolved.clone_from(&targets);
@@ -108,8 +112,7 @@ impl Plan {
         let known = self.told.get(&address).map(|told| told.revision);
         if known.is_none_or(|known| known < revision) {
             for peer in peers.iter().take(MOST_NAMED) {
-                let other = self.id(&peer.target.address);
-                self.kin.extend([(address, other), (other, address)]);
+                self.relate(address, &peer.target.address);
             }
             self.told.insert(address, Told { revision, peers });
             self.sum_up();
@@ -144,9 +147,26 @@ impl Plan {
         others.map(|(_, replica)| replica.clone()).collect()
     }
 
-    /// Whether both are replicas of one broker, as far as one of them said.
-    pub(super) fn are_kin(&self, one: AddressId, other: AddressId) -> bool {
-        self.kin.contains(&(one, other))
+    fn relate(&mut self, one: AddressId, other: &str) {
+        let other = self.id(other);
+        self.kin.extend([(one, other), (other, one)]);
+    }
+
+    /// The other replicas of the broker at an address, as far as anyone said. Also those that came after
+    /// it was lost, which it could not name: others named both.
+    pub(super) fn kin(&self, address: AddressId) -> BTreeSet<AddressId> {
+        let mut family = BTreeSet::from([address]);
+        let mut next = vec![address];
+        while let Some(one) = next.pop() {
+            let related = (one, AddressId(0))..=(one, AddressId(usize::MAX));
+            for (_, other) in self.kin.range(related) {
+                if family.insert(*other) {
+                    next.push(*other);
+                }
+            }
+        }
+        family.remove(&address);
+        family
     }
 
     /// All connections that there ought to be, each address once.
@@ -180,6 +200,11 @@ impl Plan {
             }
         }
         wanted
+    }
+
+    /// Whether there ought to be a connection to this one.
+    pub(super) fn wants(&mut self, address: AddressId, now: Instant) -> bool {
+        self.wanted(now).iter().any(|(wanted, _)| *wanted == address)
     }
 
     /// The same address is the same one when it comes back: what its broker is owed is kept.
@@ -236,8 +261,7 @@ mod tests {
         plan.tell(a, 1, vec![named("b"), named("c")]);
         assert_eq!(wanted(&mut plan), ["a:1", "b:1", "c:1"]);
         let b = id(&mut plan, "b:1");
-        assert!(plan.are_kin(a, b) && plan.are_kin(b, a));
-        assert!(!plan.are_kin(a, AddressId(100)), "of that one nobody has heard");
+        assert!(plan.kin(a).contains(&b) && plan.kin(b).contains(&a));
         plan.opened(b, "b");
         plan.tell(b, 7, vec![named("a"), named("d")]);
         assert_eq!(wanted(&mut plan), ["a:1", "b:1", "c:1", "d:1"]);
@@ -300,6 +324,26 @@ mod tests {
         assert_eq!(wanted(&mut plan), ["x:1", "y:1", "z:1"]);
         plan.resolved("headless:1", targets[..1].to_vec());
         assert_eq!(wanted(&mut plan), ["headless:1", "z:1"], "one is dialled by its name");
+    }
+
+    #[tokio::test]
+    async fn replicas_of_one_broker_are_those_that_name_each_other_whenever_that_was() {
+        let mut plan = plan(&["a:1", "headless:1", "stranger:1"]);
+        let [a, b, c, stranger] = ["a:1", "b:1", "c:1", "stranger:1"].map(|name| plan.id(name));
+        plan.opened(a, "a");
+        plan.tell(a, 1, vec![named("b")]);
+        plan.opened(b, "b");
+        plan.closed(a);
+        plan.tell(b, 1, vec![named("c")]);
+        plan.opened(stranger, "stranger");
+        plan.tell(stranger, 1, Vec::new());
+        assert_eq!(plan.kin(a), [b, c].into(), "it was lost before the last one came");
+        assert_eq!(plan.kin(c), [a, b].into());
+        assert_eq!(plan.kin(stranger), [].into());
+
+        plan.resolved("headless:1", ["x:1", "y:1"].map(Target::configured).to_vec());
+        let [name, x, y] = ["headless:1", "x:1", "y:1"].map(|name| plan.id(name));
+        assert_eq!(plan.kin(x), [name, y].into(), "one name stands for both");
     }
 
     #[tokio::test]

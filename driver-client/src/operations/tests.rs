@@ -93,7 +93,7 @@ impl Bench {
 
     fn finish(&mut self, id: ExecutionId, outcome: Outcome) -> Vec<Ticket> {
         self.pass(Duration::from_secs(1));
-        self.table.finish(id, outcome, self.now).map(|(_, tickets)| tickets).unwrap_or_default()
+        self.table.finish(id, outcome, self.now).map(|ended| ended.tickets).unwrap_or_default()
     }
 
     /// Executes a request from begin to end.
@@ -383,14 +383,34 @@ fn what_ran_for_a_broker_that_is_gone_for_good_is_owed_to_nobody() {
     let execution = bench.start(create("m"));
     bench.done(create("told"), made("id"));
     bench.table.leave(FIRST);
-    let told = |bench: &Bench, address| bench.table.recollect(address, bench.now).running.len();
-    assert_eq!(told(&bench, B), 1, "any other broker should know that it runs");
+    let told = |bench: &mut Bench, address| {
+        bench.table.recollect(address, &[A, B].into(), bench.now).running.len()
+    };
+    assert_eq!(told(&mut bench, B), 1, "any other broker should know that it runs");
     assert_eq!(bench.table.owes(A), Owed::Running);
     bench.table.abandon(A);
     assert_eq!(bench.table.owes(A), Owed::Nothing);
     assert_eq!(bench.finish(execution, made("id")), []);
     assert_eq!(bench.table.owes(A), Owed::Nothing);
     assert!(bench.remembers(create("m")), "whoever asks elsewhere gets the answer");
+}
+
+#[test]
+fn who_was_told_in_a_hello_that_it_runs_for_another_has_to_hear_its_end_in_any_case() {
+    for gone_for_good in [true, false] {
+        let mut bench = Bench::new();
+        let id = bench.start(create("m"));
+        bench.table.recollect(B, &[A].into(), bench.now);
+        bench.table.leave(FIRST);
+        bench.table.recollect(A, &[B].into(), bench.now);
+        assert_eq!(bench.table.recollect(B, &[A].into(), bench.now).running.len(), 1);
+        match gone_for_good {
+            true => bench.table.abandon(A),
+            false => drop(bench.table.resume(A, SessionId(2))),
+        }
+        let ended = bench.table.finish(id, made("x"), bench.now).expect("it ran");
+        assert_eq!(ended.told, BTreeSet::from([B]), "not the one that asked");
+    }
 }
 
 #[test]
@@ -425,7 +445,7 @@ fn an_unreported_answer_is_told_once_unless_something_newer_runs() {
 fn a_success_that_is_no_longer_true_is_not_reported() {
     let mut bench = Bench::new();
     let id = bench.start(create("m"));
-    let (created, _) = bench.table.finish(id, made("x"), bench.now).expect("it ran");
+    let created = bench.table.finish(id, made("x"), bench.now).expect("it ran").report;
     bench.table.undelivered(A, created.clone());
     assert_eq!(bench.table.resume(A, SessionId(2)).ended.len(), 1);
 

@@ -10,13 +10,14 @@ const AT_MOST: usize = 4096;
 
 #[derive(Debug, Default)]
 pub(super) struct Unreported {
-    brokers: HashMap<AddressId, Reports>,
+    brokers: HashMap<AddressId, Reports<Told>>,
 }
 
-/// In the order in which they came, and one per machine: the newest is the only one still true.
-#[derive(Debug, Default)]
-pub(super) struct Reports {
-    ordered: BTreeMap<u64, (Report, Told)>,
+/// In the order in which they came, and one per machine: the newest is the only one still true. Each
+/// with a note.
+#[derive(Debug)]
+pub(super) struct Reports<Note> {
+    ordered: BTreeMap<u64, (Report, Note)>,
     latest: HashMap<MachineKey, u64>,
     next: u64,
 }
@@ -48,23 +49,29 @@ impl Unreported {
     }
 }
 
-impl Reports {
+impl<Note> Default for Reports<Note> {
+    fn default() -> Self {
+        Self { ordered: BTreeMap::new(), latest: HashMap::new(), next: 0 }
+    }
+}
+
+impl<Note> Reports<Note> {
     pub(super) fn remove(&mut self, machine: &MachineKey) {
         if let Some(number) = self.latest.remove(machine) {
             self.ordered.remove(&number);
         }
     }
 
-    pub(super) fn newest_first(&self) -> impl Iterator<Item = &Report> {
-        self.ordered.values().rev().map(|(report, _)| report)
+    pub(super) fn newest_first(&self) -> impl Iterator<Item = &(Report, Note)> {
+        self.ordered.values().rev()
     }
 
-    pub(super) fn push(&mut self, report: Report, told: Told) {
+    pub(super) fn push(&mut self, report: Report, note: Note) {
         let number = self.next;
         self.next += 1;
         self.remove(&report.request.machine_key());
         self.latest.insert(report.request.machine_key(), number);
-        self.ordered.insert(number, (report, told));
+        self.ordered.insert(number, (report, note));
         if self.ordered.len() > AT_MOST
             && let Some((_, (oldest, _))) = self.ordered.pop_first()
         {

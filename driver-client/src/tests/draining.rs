@@ -12,9 +12,10 @@ use super::{
     driver::{self, Scripted},
 };
 use crate::{
-    CancellationToken, Code, Verb,
+    CancellationToken, Code, Config, Verb,
     classes::Classes,
     executor::{Ears, Event, Executor},
+    fleet::Fleet,
     operation::Job,
     operations::{AddressId, Ticket},
 };
@@ -91,7 +92,8 @@ async fn what_is_broken_off_is_not_sent_again_by_itself() {
     let stop = CancellationToken::new();
     let script = Arc::new(Scripted::default());
     let driver = Arc::new(driver::Shared(script.clone()));
-    let executor = Arc::new(Executor::new(driver, 1, LONG, stop.clone()));
+    let fleet = Arc::new(Fleet::new(&Config::default()));
+    let executor = Arc::new(Executor::new(driver, 1, LONG, stop.clone(), fleet));
     let (sender, mut events) = mpsc::channel(2);
     let (orphans, _) = mpsc::channel(1);
     let (session, _) = executor.join(AddressId(0), Ears { events: sender, orphans });

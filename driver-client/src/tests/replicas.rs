@@ -239,9 +239,76 @@ async fn a_broker_that_is_no_replica_of_the_lost_one_is_not_asked_for_its_classe
     first.ask(1, "create", "classy-m").await;
     first.accepted(1).await;
     first.cut().await;
-    second.resumed().await;
     // Less than the time after which a broker that says nothing is given up.
     let frame = timeout(Duration::from_secs(20), second.next()).await;
     assert!(frame.is_err(), "it waits for its own broker: {frame:?}");
     assert_eq!(other.shelf.class_lookups.load(SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_told_that_it_runs_hears_its_end_although_its_own_replica_came_back() {
+    let (running, mut brokers) = replicas(2);
+    let mut first = welcome(&mut brokers[0], 0, peers(1, [1])).await;
+    let mut second = welcome(&mut brokers[1], 1, peers(1, [0])).await;
+    second.ask(1, "create", "held-m").await;
+    second.accepted(1).await;
+    second.cut().await;
+    assert_eq!(first.resumed().await.result, None);
+    let mut second = welcome(&mut brokers[1], 1, peers(1, [0])).await;
+    assert_eq!(second.resumed().await.result, None, "it runs for it again");
+
+    running.script.gate.add_permits(1);
+    let told = first.resumed().await;
+    assert_eq!((told.machine_name.as_str(), told.elsewhere), ("held-m", true));
+    assert!(told.result.is_some(), "else it keeps others from the machine");
+    let told = second.resumed().await;
+    assert!(told.result.is_some() && !told.elsewhere, "{told:?}");
+    second.ping(1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hello_says_what_another_replica_asked_for() {
+    let (_running, mut brokers) = replicas(2);
+    let mut first = welcome(&mut brokers[0], 0, peers(1, [1])).await;
+    let mut second = welcome(&mut brokers[1], 1, peers(1, [0])).await;
+    second.ask(1, "create", "m").await;
+    second.executed(1).await;
+    second.ask(2, "create", "held-m").await;
+    second.accepted(2).await;
+    first.ask(1, "create", "own").await;
+    first.executed(1).await;
+    second.cut().await;
+    first.cut().await;
+    for (number, own) in [(0, vec!["own"]), (1, vec!["held-m", "m"])] {
+        let hello = brokers[number].dialled().await.registration.hello.expect("a hello");
+        let told = hello.resumed.iter();
+        let told: Vec<_> = told.map(|r| (r.machine_name.as_str(), !r.elsewhere)).collect();
+        let expected = ["held-m", "own", "m"].map(|name| (name, own.contains(&name)));
+        assert_eq!(told, expected, "at {number}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broker_that_is_no_replica_of_another_hears_nothing_of_what_that_one_asked_for() {
+    let mut brokers = Brokers::new(2);
+    let running = Running::start(&brokers);
+    let (mut one, mut other) = (brokers.take(), brokers.take());
+    let (mut first, mut second) = (one.welcome().await, other.welcome().await);
+    first.ask(1, "create", "m").await;
+    first.executed(1).await;
+    first.ask(2, "create", "held-m").await;
+    first.accepted(2).await;
+    second.ask(1, "create", "own").await;
+    second.executed(1).await;
+    first.cut().await;
+    // It has lost the first one by now.
+    one.dialled().await;
+    running.script.gate.add_permits(1);
+    // Less than the time after which a broker that says nothing is given up.
+    let frame = timeout(Duration::from_secs(20), second.next()).await;
+    assert!(frame.is_err(), "it may have machines of the same names: {frame:?}");
+    second.cut().await;
+    let hello = other.dialled().await.registration.hello.expect("a hello");
+    let told: Vec<_> = hello.resumed.iter().map(|r| r.machine_name.as_str()).collect();
+    assert_eq!(told, ["own"]);
 }

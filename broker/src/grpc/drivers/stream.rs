@@ -244,7 +244,9 @@ impl Drivers {
         let (handle, session) = Session::new(info, terms, times, queue, metrics);
         let stranger = returning && self.registry.returned(&handle);
         // Before the seats: whoever is turned away for another may still be at its work.
-        let tell = |resumed| self.ledger.resumed(resumed, handle.info(), stranger);
+        let tell = |resumed: &v1::Resumed| {
+            self.ledger.resumed(resumed, handle.info(), stranger || resumed.elsewhere)
+        };
         outdated.extend(told.iter().filter_map(tell));
         let history = self.registry.history();
         let instance = &handle.info().instance;
