@@ -42,7 +42,6 @@ const REVIEWS: NonZeroU32 = NonZeroU32::new(50).expect("not zero");
 const LONGEST_QUEUE: usize = 1_000_000;
 const SMALLEST_AUDIT: u64 = 1 << 20;
 const MOST_AUDITS: u32 = 1_000;
-/// Of names in Kubernetes.
 
 /// The settings of `serve`, as they were given.
 #[derive(Debug, Default, clap::Args, Deserialize)]
