@@ -173,6 +173,17 @@ impl Replicas {
         })
     }
 
+    /// What drivers of the others do not come here, long after they should have.
+    pub fn passed_over(&self, ours: impl FnOnce() -> Report) -> Option<String> {
+        if self.0.born.elapsed() < GATHER_FOR {
+            return None;
+        }
+        let (peers, ours) = (self.peers(), ours());
+        let lacking = peers.peers.iter().filter_map(|peer| peer.report.exceeds(&ours));
+        let (key, ..) = lacking.into_iter().find(|(.., here)| *here == 0)?;
+        Some(format!("others have drivers for {key}, and this one has none"))
+    }
+
     /// What is wrong with how replicas know each other, if anything is.
     pub fn problems(&self) -> Vec<String> {
         let sources = self.sources();
@@ -349,6 +360,17 @@ mod tests {
         assert!(awaits(&replicas, Report::default).is_some());
         tokio::time::advance(GATHER_FOR).await;
         assert_eq!(awaits(&replicas, Report::default), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_none_of_the_drivers_of_others_after_a_while_is_told_so() {
+        let replicas = Replicas::new("a", None);
+        replicas.present(vec![peer("c", 2)]);
+        assert_eq!(replicas.passed_over(Report::default), None, "they may be on their way");
+        tokio::time::advance(GATHER_FOR).await;
+        let told = "others have drivers for K (v1), and this one has none";
+        assert_eq!(replicas.passed_over(Report::default).as_deref(), Some(told));
+        assert_eq!(replicas.passed_over(|| Report::with(key("K"), 1)), None, "one is enough");
     }
 
     #[test]

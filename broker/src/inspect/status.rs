@@ -8,7 +8,7 @@ use std::{
 use broker_proto::v1::{self, Concern, DriverState};
 
 use super::{Rooms, Serving, certificates, describe};
-use crate::registry::Holder;
+use crate::{registry::Holder, replicas::Report};
 
 /// A driver that fails this often by its own fault deserves a look, once it had some work.
 const HIGH_ERROR_RATE: f64 = 0.5;
@@ -113,6 +113,10 @@ fn concerns(rooms: &Rooms, drivers: &[v1::Driver]) -> Vec<Concern> {
             None => "mend it in the cluster; what was read before, if anything, stays in force",
         };
         say(format!("catalog: {problem}"), advice);
+    }
+    if let Some(missed) = rooms.replicas.passed_over(|| Report::of(&rooms.registry)) {
+        let advice = "see whether drivers can reach the address of --advertise";
+        say(format!("replicas: {missed}"), advice);
     }
     for problem in rooms.replicas.problems() {
         say(
