@@ -4,7 +4,6 @@ use std::{fmt, sync::Arc};
 
 use broker_proto::{passing, v1};
 use broker_secret::Sensitive;
-use bytes::Bytes;
 
 use super::{ClassName, ClassNames, Error, class_name::MAX_TEXT};
 use crate::{
@@ -83,8 +82,8 @@ impl Ask {
         names: &ClassNames,
     ) -> Result<Box<Self>, Error> {
         let words = Words { provider_id: request.provider_id, ..Words::default() };
-        let wait_for_driver = request.wait_for_driver;
-        Self::of_kind(Verb::List, &request.class, words, wait_for_driver, names)
+        let ask = Self::of_class(Verb::List, names.read(&request.class)?);
+        Ok(ask.saying(words, request.wait_for_driver))
     }
 
     pub fn volume_ids(
@@ -92,19 +91,12 @@ impl Ask {
         names: &ClassNames,
     ) -> Result<Box<Self>, Error> {
         let words = Words { volume_specs: request.volume_specs, ..Words::default() };
-        let wait_for_driver = request.wait_for_driver;
-        Self::of_kind(Verb::GetVolumeIds, &request.class, words, wait_for_driver, names)
+        let ask = Self::of_class(Verb::GetVolumeIds, names.read(&request.class)?);
+        Ok(ask.saying(words, request.wait_for_driver))
     }
 
-    fn of_kind(
-        verb: Verb,
-        class: &Bytes,
-        words: Words,
-        wait_for_driver: bool,
-        names: &ClassNames,
-    ) -> Result<Box<Self>, Error> {
-        let ask = Self::of_class(verb, names.read(class)?);
-        Ok(Box::new(Self { words: Arc::new(words), wait_for_driver, ..ask }))
+    fn saying(self, words: Words, wait_for_driver: bool) -> Box<Self> {
+        Box::new(Self { words: Arc::new(words), wait_for_driver, ..self })
     }
 
     fn of_class(verb: Verb, class: Arc<ClassName>) -> Self {
