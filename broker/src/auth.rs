@@ -196,9 +196,20 @@ impl Auth {
     ) -> Result<Caller, Denied> {
         let token = read_bearer(authorization, last)?;
         let holder = self.holder(&token).await?.ok_or(Denied::UnknownToken)?;
-        let token = if holder.by_text { token } else { token.without_text() };
-        let proof = Proof::Token(token, holder.expires);
-        Ok(Caller { identity: holder.identity, proof, ..at })
+        Ok(at.holding(token, holder))
+    }
+
+    /// The same where nobody has to be asked for that, as it nearly always is; `None` where somebody may
+    /// have to.
+    pub fn with_known_token(
+        &self,
+        at: &Caller,
+        authorization: &[u8],
+        last: &LastShown,
+    ) -> Option<Caller> {
+        let token = read_bearer(authorization, last).ok()?;
+        let holder = self.0.authenticators.iter().find_map(|one| one.knows(&token))?;
+        Some(at.clone().holding(token, holder))
     }
 
     /// Whether a method with this need may be called.
@@ -312,6 +323,12 @@ impl Caller {
     /// Who proved nothing.
     pub fn anonymous(connection: ConnectionId, address: Arc<str>) -> Self {
         Self { connection, address, identity: Identity::anonymous(), proof: Proof::None }
+    }
+
+    fn holding(self, token: Bearer, holder: Holder) -> Self {
+        let token = if holder.by_text { token } else { token.without_text() };
+        let proof = Proof::Token(token, holder.expires);
+        Self { identity: holder.identity, proof, ..self }
     }
 
     /// Whether it proved nothing.

@@ -3,6 +3,7 @@
 mod connection;
 mod drivers;
 mod entrance;
+mod front;
 mod guard;
 mod historic;
 mod machines;
@@ -23,7 +24,7 @@ pub use self::{
     connection::{Connection, Peer},
     drivers::{Admission, Drivers},
     entrance::Entrance,
-    historic::answer_to_historic_names,
+    front::{Desk, Front},
 };
 use crate::{dispatch::Dispatcher, inspect::Rooms};
 
@@ -33,11 +34,12 @@ pub const MAX_FRAME: usize = 16 * 1024 * 1024;
 pub const MAX_MESSAGE: usize = 4 * 1024 * 1024;
 
 /// All services, with health and reflection.
-pub async fn routes(
+pub async fn front(
+    entrance: Entrance,
     drivers: Arc<Drivers>,
     dispatcher: Dispatcher,
     rooms: Arc<Rooms>,
-) -> anyhow::Result<(Routes, HealthReporter)> {
+) -> anyhow::Result<(Front, HealthReporter)> {
     let (reporter, health) = tonic_health::server::health_reporter();
     let machines =
         machines::Machines::new(dispatcher, drivers.auth.clone(), drivers.bounds.clone());
@@ -54,21 +56,16 @@ pub async fn routes(
     reporter.set_serving::<DriversServer<Drivers>>().await;
     reporter.set_serving::<MachinesServer<machines::Machines>>().await;
     reporter.set_serving::<RegistryServer<registry::RegistryDoor>>().await;
-    let routes = Routes::new(
-        DriversServer::from_arc(drivers)
-            .max_decoding_message_size(MAX_FRAME)
-            .max_encoding_message_size(MAX_MESSAGE),
-    )
-    .add_service(
-        MachinesServer::new(machines)
-            .max_decoding_message_size(MAX_MESSAGE)
-            // A list is one answer, however long.
-            .max_encoding_message_size(usize::MAX),
-    )
-    .add_service(RegistryServer::new(registry).max_decoding_message_size(MAX_MESSAGE))
-    .add_service(health)
-    .add_service(reflection);
-    Ok((routes, reporter))
+    let drivers = DriversServer::from_arc(drivers)
+        .max_decoding_message_size(MAX_FRAME)
+        .max_encoding_message_size(MAX_MESSAGE);
+    let machines = MachinesServer::new(machines)
+        .max_decoding_message_size(MAX_MESSAGE)
+        // A list is one answer, however long.
+        .max_encoding_message_size(usize::MAX);
+    let registry = RegistryServer::new(registry).max_decoding_message_size(MAX_MESSAGE);
+    let others = Routes::new(registry).add_service(health).add_service(reflection).prepare();
+    Ok((Front { entrance, machines, drivers, others }, reporter))
 }
 
 /// Says on the health service that this broker takes no more work.

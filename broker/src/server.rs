@@ -1,6 +1,7 @@
 //! Starts every task and knows in which order they stop.
 
 mod files;
+mod http;
 mod listen;
 mod observe;
 mod stop;
@@ -17,8 +18,6 @@ use tokio::{
     time::sleep,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tonic::transport::Server;
-use tower::{filter::AsyncFilterLayer, util::MapRequestLayer};
 
 use self::listen::{Admin, Listeners, Port};
 pub use self::stop::{hangups, signal};
@@ -44,17 +43,6 @@ use crate::{
     web::{self, Readiness},
 };
 
-/// Proves a connection alive where the protocol cannot: a historic driver at work answers nothing
-/// else, but its transport does.
-const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
-const KEEPALIVE_WITHIN: Duration = Duration::from_secs(10);
-/// Calls that we had to reset, on one connection: those that were answered before their request had
-/// come as a whole, such as by a denial.
-const RESETS_OF_OURS: usize = 1024;
-const STREAM_WINDOW: u32 = 1024 * 1024;
-const CONNECTION_WINDOW: u32 = 8 * 1024 * 1024;
-/// The smallest that HTTP/2 knows.
-const HTTP2_FRAME: u32 = 16 * 1024;
 /// Connections to the admin port.
 const ADMIN_CONNECTIONS: usize = 1_000;
 /// How often what is too old to matter is dropped.
@@ -276,7 +264,14 @@ impl Broker {
     {
         let drivers = Arc::new(self.drivers.clone());
         let rooms = Arc::clone(&self.rooms);
-        let (routes, health) = grpc::routes(drivers, self.dispatcher.clone(), rooms).await?;
+        let entrance = Entrance {
+            auth: self.drivers.auth.clone(),
+            audit: self.drivers.audit.clone(),
+            metrics: self.drivers.metrics.clone(),
+            bounds: self.drivers.bounds.clone(),
+        };
+        let (front, health) =
+            grpc::front(entrance, drivers, self.dispatcher.clone(), rooms).await?;
         self.tasks.spawn(self.clone().tidy());
         self.tasks.spawn(self.clone().push_rotations());
         self.tasks.spawn(self.clone().push_peers());
@@ -291,29 +286,10 @@ impl Broker {
             closing.cancelled().await;
             grpc::not_serving(&health).await;
         });
-        let entrance = Entrance {
-            auth: self.drivers.auth.clone(),
-            audit: self.drivers.audit.clone(),
-            metrics: self.drivers.metrics.clone(),
-            bounds: self.drivers.bounds.clone(),
-        };
         self.readiness.set(true);
-        Server::builder()
-            .http2_keepalive_interval(Some(KEEPALIVE_EVERY))
-            .http2_keepalive_timeout(Some(KEEPALIVE_WITHIN))
-            .max_concurrent_streams(self.limits.streams_per_connection)
-            .http2_max_pending_accept_reset_streams(Some(self.limits.resets))
-            .http2_max_local_error_reset_streams(Some(RESETS_OF_OURS))
-            .http2_max_header_list_size(self.limits.headers)
-            .max_frame_size(HTTP2_FRAME)
-            .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
-            .layer(MapRequestLayer::new(grpc::answer_to_historic_names))
-            .layer(AsyncFilterLayer::new(entrance))
-            .add_routes(routes)
-            .serve_with_incoming_shutdown(incoming, self.stopped.cancelled())
-            .await
-            .context("the gRPC server failed")
+        let http = http::protocol(&self.limits);
+        http::serve(http, Arc::new(front), incoming, self.stopped.clone()).await;
+        Ok(())
     }
 
     /// Owns a task that ends with the broker.

@@ -55,13 +55,18 @@ impl TokenFile {
 
 impl Authenticator for TokenFile {
     fn holder(&self, token: Bearer) -> BoxFuture<'_, Result<Option<Holder>, CannotTell>> {
+        let found = self.knows(&token);
+        async { Ok(found) }.boxed()
+    }
+
+    fn knows(&self, token: &Bearer) -> Option<Holder> {
         let now = SystemTime::now();
         let entries = self.entries.load();
         // All of them, so that the time taken tells nothing of which one is right.
         let mut found = None;
         for entry in entries.iter() {
             let valid = entry.expires.is_none_or(|expires| now < expires);
-            if (entry.token == token) & valid {
+            if (entry.token == *token) & valid {
                 found = Some(Holder {
                     identity: entry.identity.clone(),
                     expires: entry.expires,
@@ -69,7 +74,7 @@ impl Authenticator for TokenFile {
                 });
             }
         }
-        async { Ok(found) }.boxed()
+        found
     }
 }
 

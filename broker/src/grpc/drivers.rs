@@ -171,7 +171,7 @@ impl drivers_server::Drivers for Drivers {
 
 /// A driver that asks for a class or a secret.
 struct Asking {
-    caller: Caller,
+    caller: Arc<Caller>,
     session: SessionHandle,
     /// What all its sessions serve.
     territory: Territory,
@@ -181,7 +181,7 @@ struct Asking {
 }
 
 impl Drivers {
-    fn asking(&self, token: String, caller: Caller, denial: Event) -> Result<Asking, Status> {
+    fn asking(&self, token: String, caller: Arc<Caller>, denial: Event) -> Result<Asking, Status> {
         let token = (!token.is_empty()).then(|| Token::from(token));
         let mut sessions = self.registry.asking(token.as_ref(), caller.connection);
         // Whoever got hold of a session's token still is not who the session belongs to.

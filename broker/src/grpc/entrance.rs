@@ -1,13 +1,9 @@
 //! What every call passes, whatever the service: who is it, and may they call this method at all?
 
-use std::future::{Ready, ready};
+use std::sync::Arc;
 
-use futures::{
-    FutureExt as _,
-    future::{BoxFuture, Either},
-};
-use tonic::{Request, Status, body::Body, codegen::http};
-use tower::{BoxError, filter::AsyncPredicate};
+use futures::{FutureExt as _, future::BoxFuture};
+use tonic::{Request, Status, codegen::http};
 
 use super::{Peer, status};
 use crate::{
@@ -26,55 +22,60 @@ pub struct Entrance {
     pub bounds: Bounds,
 }
 
-type Passed = Result<http::Request<Body>, BoxError>;
+/// The call as the doors get it, or what its caller is told.
+type Passed<B> = Result<http::Request<B>, Status>;
 
-impl AsyncPredicate<http::Request<Body>> for Entrance {
-    /// Only a token may have to be asked for elsewhere.
-    type Future = Either<Ready<Passed>, BoxFuture<'static, Passed>>;
-    type Request = http::Request<Body>;
+/// What becomes of a call.
+pub(super) enum Passage<B> {
+    Now(Passed<B>),
+    /// Somebody else is asked whose token it is.
+    Later(BoxFuture<'static, Passed<B>>),
+}
 
-    fn check(&mut self, mut request: http::Request<Body>) -> Self::Future {
-        let Some(peer) = request.extensions().get::<Peer>().cloned() else {
-            let status = Status::internal("the connection has no number");
-            return Either::Left(ready(Err(status.into())));
-        };
-        let Peer { connection, address, certificate, verified, shown, standing } = peer;
-        let good = certificate
-            .as_ref()
-            .map_or(Ok(()), |certificate| self.auth.looks_good(certificate, &verified));
-        let at = good.and_then(|()| Auth::without_token(connection, address.clone(), certificate));
+impl Entrance {
+    pub(super) fn check<B: Send + 'static>(
+        &self,
+        peer: &Peer,
+        mut request: http::Request<B>,
+    ) -> Passage<B> {
+        let good = peer.certificate.as_ref();
+        let good = good.map_or(Ok(()), |cert| self.auth.looks_good(cert, &peer.verified));
+        let at = good.and_then(|()| {
+            Auth::without_token(peer.connection, peer.address.clone(), peer.certificate.clone())
+        });
         let at = match at {
             Ok(caller) => caller,
             Err(denied) => {
-                let nobody = Caller::anonymous(connection, address);
-                let status = self.turn_away(&request, &nobody, &denied);
-                return Either::Left(ready(Err(status.into())));
+                let nobody = Caller::anonymous(peer.connection, peer.address.clone());
+                return Passage::Now(Err(self.turn_away(&request, &nobody, &denied)));
             }
         };
         // Taken out: no door needs it, and nobody behind this one can print it.
         let Some(mut authorization) = request.headers_mut().remove(http::header::AUTHORIZATION)
         else {
-            return Either::Left(ready(self.pass(request, at, &standing)));
+            return Passage::Now(self.pass(request, at, &peer.standing));
         };
         authorization.set_sensitive(true);
-        let this = self.clone();
+        let known = self.auth.with_known_token(&at, authorization.as_bytes(), &peer.shown);
+        if let Some(caller) = known {
+            return Passage::Now(self.pass(request, caller, &peer.standing));
+        }
+        let (this, shown, standing) = (self.clone(), peer.shown.clone(), peer.standing.clone());
         let recognised = async move {
             match this.auth.with_token(at.clone(), authorization.as_bytes(), &shown).await {
                 Ok(caller) => this.pass(request, caller, &standing),
-                Err(denied) => Err(this.turn_away(&request, &at, &denied).into()),
+                Err(denied) => Err(this.turn_away(&request, &at, &denied)),
             }
         };
-        Either::Right(recognised.boxed())
+        Passage::Later(recognised.boxed())
     }
-}
 
-impl Entrance {
-    fn pass(
+    fn pass<B>(
         &self,
-        mut request: http::Request<Body>,
+        mut request: http::Request<B>,
         caller: Caller,
         standing: &Standing,
-    ) -> Passed {
+    ) -> Passed<B> {
         let admitted = match need(request.uri().path()) {
             Some(need) => self.auth.admits(&caller, need).map(|()| need),
             None => Err(Denied::NoSuchMethod),
@@ -88,14 +89,14 @@ impl Entrance {
                         .settle(counts_as)
                         .map_err(|taken| self.too_many_connections(&caller, &taken))?;
                 }
-                request.extensions_mut().insert(caller);
+                request.extensions_mut().insert(Arc::new(caller));
                 Ok(request)
             }
-            Err(denied) => Err(self.turn_away(&request, &caller, &denied).into()),
+            Err(denied) => Err(self.turn_away(&request, &caller, &denied)),
         }
     }
 
-    fn turn_away(&self, request: &http::Request<Body>, caller: &Caller, why: &Denied) -> Status {
+    fn turn_away<B>(&self, request: &http::Request<B>, caller: &Caller, why: &Denied) -> Status {
         self.metrics.caller_denied(why);
         let method = request.uri().path();
         if self.bounds.refusals.tell(caller) {
@@ -118,7 +119,7 @@ impl Entrance {
 }
 
 /// Who sent this: every call that comes to a door has passed the entrance.
-pub(super) fn caller<T>(request: &Request<T>) -> Result<Caller, Status> {
-    let caller = request.extensions().get::<Caller>().cloned();
+pub(super) fn caller<T>(request: &Request<T>) -> Result<Arc<Caller>, Status> {
+    let caller = request.extensions().get::<Arc<Caller>>().cloned();
     caller.ok_or_else(|| Status::internal("a call came in beside the entrance"))
 }

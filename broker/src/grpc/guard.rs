@@ -2,6 +2,7 @@
 
 use std::{
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -19,7 +20,7 @@ use crate::{
 pub(super) fn while_allowed<T: Send + 'static>(
     stream: impl Stream<Item = Result<T, Status>> + Send + 'static,
     (auth, bounds): (&Auth, &Bounds),
-    caller: Caller,
+    caller: Arc<Caller>,
     need: Need,
 ) -> Result<BoxStream<'static, Result<T, Status>>, Status> {
     let place = bounds.streams.take(auth.counts_as(&caller)).map_err(|taken| {

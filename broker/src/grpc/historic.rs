@@ -7,7 +7,7 @@ const HISTORIC: [&str; 2] = ["/infra.Infragrpc/", "/service.Servicegrpc/"];
 
 /// Sends calls under a historic service name to today's service. The messages are the same, so the
 /// path is all that differs.
-pub fn answer_to_historic_names<B>(mut request: Request<B>) -> Request<B> {
+pub(super) fn answer_to_historic_names<B>(mut request: Request<B>) -> Request<B> {
     let path = request.uri().path();
     let Some(method) = HISTORIC.iter().find_map(|name| path.strip_prefix(name)) else {
         return request;

@@ -17,7 +17,7 @@ use tonic::{Request, Response, Status, Streaming};
 use self::submissions::Submissions;
 use super::{entrance::caller, guard::while_allowed, status, timeout};
 use crate::{
-    auth::{Act, Auth, Caller, Denied, Need, Subject},
+    auth::{Act, Auth, Denied, Need, Subject},
     bounds::Bounds,
     dispatch::{Answered, Ask, ClassNames, Dispatcher, Error, Origin},
     driver::Verb,
@@ -144,7 +144,7 @@ impl machines_server::Machines for Machines {
         request: Request<Streaming<SubmitRequest>>,
     ) -> Result<Response<Self::SubmitStream>, Status> {
         let origin = origin(&request)?;
-        let caller = Caller::clone(&origin.caller);
+        let caller = origin.caller.clone();
         let answers = Submissions::new(self.clone(), origin, request.into_inner());
         let guard = (&self.auth, &self.bounds);
         while_allowed(answers, guard, caller, Need::Controller).map(Response::new)
@@ -156,7 +156,7 @@ fn origin<T>(request: &Request<T>) -> Result<Origin, Status> {
     let trace = header("traceparent")
         .and_then(|parent| Trace::read(parent, header("tracestate")))
         .map(Arc::new);
-    Ok(Origin { caller: Arc::new(caller(request)?), trace })
+    Ok(Origin { caller: caller(request)?, trace })
 }
 
 fn payload(result: Result<Answered, Error>) -> Result<Payload, Status> {

@@ -70,7 +70,7 @@ impl Drivers {
         self,
         mut inbound: Streaming<DriverSide>,
         outbound: Outbound,
-        caller: Caller,
+        caller: Arc<Caller>,
         unregistered: Place,
     ) -> Result<(), Status> {
         let greeting = BrokerSide {

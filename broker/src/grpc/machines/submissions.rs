@@ -41,6 +41,8 @@ pub(super) struct Submissions {
     bell: Arc<Bell>,
     /// Those of `waiting` that are over, or were when the bell was rung.
     over: Vec<usize>,
+    /// When they were found to be.
+    over_at: Instant,
     /// What takes more than one attempt.
     later: FuturesUnordered<BoxFuture<'static, SubmitResponse>>,
     /// When one of `waiting` may be due. Never later than that.
@@ -57,6 +59,7 @@ struct Submitted {
 
 impl Submissions {
     pub(super) fn new(door: Machines, origin: Origin, requests: Streaming<SubmitRequest>) -> Self {
+        let now = Instant::now();
         Self {
             door,
             origin,
@@ -64,19 +67,20 @@ impl Submissions {
             waiting: Slab::new(),
             bell: Arc::default(),
             over: Vec::new(),
+            over_at: now,
             later: FuturesUnordered::new(),
-            alarm: Box::pin(sleep_until(Instant::now())),
+            alarm: Box::pin(sleep_until(now)),
             is_new: false,
         }
     }
 
     /// Begins an operation. What is over at once is answered at once.
-    fn submit(&mut self, request: SubmitRequest) -> Option<SubmitResponse> {
+    fn submit(&mut self, request: SubmitRequest, now: Instant) -> Option<SubmitResponse> {
         let SubmitRequest { tag, operation, timeout } = request;
         let begun = self.ask(operation).and_then(|ask| {
             let verb = ask.verb;
             let (ask, timeout) = self.door.admit(ask, timeout.map(positive).transpose())?;
-            Ok((verb, self.door.dispatcher.begin(ask, timeout)))
+            Ok((verb, self.door.dispatcher.begin(ask, timeout, now)))
         });
         match begun {
             Ok((verb, begun)) => self.go_on(tag, verb, begun),
@@ -123,9 +127,9 @@ impl Submissions {
     }
 
     /// Takes one off that is over, or due.
-    fn conclude(&mut self, number: usize) -> Option<SubmitResponse> {
+    fn conclude(&mut self, number: usize, now: Instant) -> Option<SubmitResponse> {
         let Submitted { tag, verb, waiting } = self.waiting.remove(number);
-        let begun = self.door.dispatcher.conclude(waiting);
+        let begun = self.door.dispatcher.conclude(waiting, now);
         self.go_on(tag, verb, begun)
     }
 
@@ -133,15 +137,18 @@ impl Submissions {
     fn poll_over(&mut self, context: &mut Context<'_>) -> Poll<SubmitResponse> {
         loop {
             while let Some(number) = self.over.pop() {
+                let now = self.over_at;
                 // Another one may have its number by now.
-                let is_over = self.waiting.get(number).is_some_and(|one| {
-                    one.waiting.is_over() || one.waiting.deadline() <= Instant::now()
-                });
-                if is_over && let Some(response) = self.conclude(number) {
+                let is_over = self
+                    .waiting
+                    .get(number)
+                    .is_some_and(|one| one.waiting.is_over() || one.waiting.deadline() <= now);
+                if is_over && let Some(response) = self.conclude(number, now) {
                     return Poll::Ready(response);
                 }
             }
             if self.bell.poll(&mut self.over, context).is_ready() {
+                self.over_at = Instant::now();
                 // Taken from the end: whoever was over first is answered first.
                 self.over.reverse();
             } else if self.poll_alarm(context).is_pending() {
@@ -166,6 +173,7 @@ impl Submissions {
             }
             self.alarm.as_mut().reset(next.unwrap_or(now));
             if !self.over.is_empty() {
+                self.over_at = now;
                 return Poll::Ready(());
             }
         }
@@ -177,12 +185,14 @@ impl Submissions {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<SubmitResponse, Status>>> {
+        // Those that came together came now.
+        let now = Instant::now();
         while self.waiting.len() + self.later.len() < AT_ONCE
             && let Some(requests) = &mut self.requests
         {
             match requests.poll_next_unpin(context) {
                 Poll::Ready(Some(Ok(request))) => {
-                    if let Some(response) = self.submit(request) {
+                    if let Some(response) = self.submit(request, now) {
                         return Poll::Ready(Some(Ok(response)));
                     }
                 }

@@ -1,0 +1,90 @@
+//! Leads every call of a connection past the entrance to its door.
+//!
+//! On hyper itself: the layers and the router of tonic's own server cost a unary call about as much as all
+//! that the broker does for it. What is called seldom still goes through that router.
+
+use std::{convert::Infallible, fmt, sync::Arc};
+
+use broker_proto::passing::{
+    drivers_server::{self, DriversServer},
+    machines_server::{self, MachinesServer},
+};
+use futures::{
+    FutureExt as _,
+    future::{BoxFuture, ready},
+};
+use hyper::body::Incoming;
+use tonic::{
+    Status,
+    body::Body,
+    codegen::{
+        Service as _,
+        http::{Request, Response},
+    },
+    service::Routes,
+};
+
+use super::{
+    Drivers, Entrance, Peer, entrance::Passage, historic::answer_to_historic_names,
+    machines::Machines,
+};
+
+/// The way in, and all doors.
+pub struct Front {
+    pub(super) entrance: Entrance,
+    pub(super) machines: MachinesServer<Machines>,
+    pub(super) drivers: DriversServer<Drivers>,
+    pub(super) others: Routes,
+}
+
+/// Where the calls of one connection are received.
+#[derive(Clone, Debug)]
+pub struct Desk {
+    pub front: Arc<Front>,
+    pub peer: Peer,
+}
+
+type Answering = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+
+impl hyper::service::Service<Request<Incoming>> for Desk {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Answering;
+
+    fn call(&self, request: Request<Incoming>) -> Answering {
+        let request = answer_to_historic_names(request);
+        match self.front.entrance.check(&self.peer, request) {
+            Passage::Now(passed) => self.front.lead(passed),
+            Passage::Later(passing) => {
+                let front = Arc::clone(&self.front);
+                async move { front.lead(passing.await).await }.boxed()
+            }
+        }
+    }
+}
+
+impl Front {
+    fn lead(&self, passed: Result<Request<Incoming>, Status>) -> Answering {
+        let request = match passed {
+            Ok(request) => request,
+            Err(status) => return ready(Ok(status.into_http())).boxed(),
+        };
+        // All but the services themselves are cheap to clone.
+        match service(&request) {
+            machines_server::SERVICE_NAME => self.machines.clone().call(request),
+            drivers_server::SERVICE_NAME => self.drivers.clone().call(request),
+            _ => self.others.clone().call(request).boxed(),
+        }
+    }
+}
+
+/// The service in `/service/method`.
+fn service<B>(request: &Request<B>) -> &str {
+    request.uri().path().split('/').nth(1).unwrap_or_default()
+}
+
+impl fmt::Debug for Front {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Front")
+    }
+}
