@@ -56,6 +56,10 @@ pub trait Catalog: Send + Sync + fmt::Debug + 'static {
     /// How many secrets there are.
     fn secrets(&self) -> usize;
 
+    /// Another one whenever a class or secret is. Who looked at this first may keep what it found, for as long
+    /// as this stays the same.
+    fn version(&self) -> u64;
+
     /// When it was last read without finding anything wrong; that it was read anew and is the same
     /// counts.
     fn last_good(&self) -> Option<SystemTime>;

@@ -100,7 +100,7 @@ impl Dispatcher {
         ask: Box<Ask>,
         timeout: Option<Duration>,
     ) -> Result<Answered, Error> {
-        let (mut account, deadline) = self.open(ask, timeout);
+        let (mut account, deadline) = self.open(ask, timeout, Instant::now());
         let span = account.span.clone();
         // All in the span, so that also a caller that leaves does so in it.
         async move {
@@ -113,23 +113,22 @@ impl Dispatcher {
     }
 
     /// The same for who has many at once: begins, and leaves the waiting to the caller.
-    pub fn begin(&self, ask: Box<Ask>, timeout: Option<Duration>) -> Begun {
-        let (mut account, deadline) = self.open(ask, timeout);
+    pub fn begin(&self, ask: Box<Ask>, timeout: Option<Duration>, now: Instant) -> Begun {
+        let (mut account, deadline) = self.open(ask, timeout, now);
         let span = account.span.clone();
-        let now = account.began;
         span.in_scope(|| match self.step(&mut account, (now, deadline)) {
-            Step::Over(result) => Begun::Over(self.close(account, result)),
+            Step::Over(result) => Begun::Over(self.close(account, result, now)),
             Step::Waiting(waiter) => Begun::Waiting(Waiting { account, waiter, deadline }),
             step @ Step::Pause(_) => Begun::Later(self.later(account, deadline, step)),
         })
     }
 
     /// Goes on with what was begun, when it is over or its time is.
-    pub fn conclude(&self, waiting: Waiting) -> Begun {
+    pub fn conclude(&self, waiting: Waiting, now: Instant) -> Begun {
         let Waiting { mut account, waiter, deadline } = waiting;
         let span = account.span.clone();
         span.in_scope(|| match Self::judge(&mut account, &waiter, waiter.heard()) {
-            Step::Over(result) => Begun::Over(self.close(account, result)),
+            Step::Over(result) => Begun::Over(self.close(account, result, now)),
             step => Begun::Later(self.later(account, deadline, step)),
         })
     }
@@ -139,7 +138,12 @@ impl Dispatcher {
         async move { dispatcher.run(account, deadline, step).await }.instrument(span).boxed()
     }
 
-    fn open(&self, mut ask: Box<Ask>, timeout: Option<Duration>) -> (Account, Instant) {
+    fn open(
+        &self,
+        mut ask: Box<Ask>,
+        timeout: Option<Duration>,
+        now: Instant,
+    ) -> (Account, Instant) {
         let timeout = timeout.unwrap_or_else(|| default_timeout(ask.verb)).min(LONGEST);
         let span = tracing::debug_span!(
             "operation",
@@ -156,22 +160,28 @@ impl Dispatcher {
         if let Some(trace) = &ask.trace {
             span.record("trace", trace.id());
         }
-        let account = Account::open(self.audit.clone(), ask, span);
-        let deadline = account.began + timeout;
+        let account = Account::open(self.audit.clone(), ask, span, now);
+        let deadline = now + timeout;
         (account, deadline)
     }
 
     /// Writes down that a request was turned away before it was looked at.
     pub fn refused(&self, ask: Box<Ask>, error: Error) -> Error {
-        Account::open(self.audit.clone(), ask, Span::current()).close(Err(&error));
+        let now = Instant::now();
+        Account::open(self.audit.clone(), ask, Span::current(), now).close(Err(&error), now);
         error
     }
 
-    fn close(&self, account: Account, result: Result<Answered, Error>) -> Result<Answered, Error> {
+    fn close(
+        &self,
+        account: Account,
+        result: Result<Answered, Error>,
+        now: Instant,
+    ) -> Result<Answered, Error> {
         if let Err(error) = &result {
             self.metrics.request_failed(&account.ask.class.kind, error);
         }
-        account.close(result.as_ref());
+        account.close(result.as_ref(), now);
         result
     }
 
@@ -196,7 +206,7 @@ impl Dispatcher {
                 }
             };
         };
-        self.close(account, result)
+        self.close(account, result, Instant::now())
     }
 
     /// Returns when another attempt may go better.
@@ -286,7 +296,7 @@ impl Dispatcher {
         let waiter = operation.wait();
         // From here on the ticket settles the operation on every way out.
         let ticket = Ticket::new(operation);
-        let session = self.place(&ticket)?;
+        let session = self.place(&ticket, now)?;
         // Looked at once more: the first driver to return says so and takes its seat, and we may have
         // looked before the one and found it after the other.
         if let Some(until) = self.settles_at(&ticket.operation().request, now) {
@@ -322,7 +332,7 @@ impl Dispatcher {
     }
 
     /// The session for an operation.
-    fn place(&self, ticket: &Ticket) -> Result<SessionHandle, Error> {
+    fn place(&self, ticket: &Ticket, now: Instant) -> Result<SessionHandle, Error> {
         let request = &ticket.operation().request;
         let may = |session: &SessionHandle, key: &DriverKey| {
             session.info().territory.contains(key, &request.class.id.namespace)
@@ -332,15 +342,15 @@ impl Dispatcher {
             hold.key.provider.is_none() || hold.key.provider == request.class.provider
         });
         let session = match hold {
-            None => self.choose(request)?,
+            None => self.choose(request, now)?,
             Some(hold) => match self.registry.holder(hold) {
-                Holder::Free => self.choose(request)?,
+                Holder::Free => self.choose(request, now)?,
                 Holder::Back(session)
-                    if session.health() == Health::Ready && may(&session, &hold.key) =>
+                    if session.health_at(now) == Health::Ready && may(&session, &hold.key) =>
                 {
                     session
                 }
-                Holder::Back(_) if hold.is_over => self.choose(request)?,
+                Holder::Back(_) if hold.is_over => self.choose(request, now)?,
                 Holder::Back(_) | Holder::Away => {
                     return Err(Error::Away { hold: Box::new(hold.clone()), verb: request.verb });
                 }
@@ -354,11 +364,11 @@ impl Dispatcher {
         Ok(session)
     }
 
-    fn choose(&self, request: &Request) -> Result<SessionHandle, Error> {
+    fn choose(&self, request: &Request, now: Instant) -> Result<SessionHandle, Error> {
         let machine = request.verb.is_mutation().then_some(&request.machine);
         let key = &request.key;
         let namespace = &request.class.id.namespace;
-        let wanted = Wanted { key, namespace, verb: request.verb, machine };
+        let wanted = Wanted { key, namespace, verb: request.verb, machine, now };
         self.registry.choose(wanted).map_err(|missing| match missing {
             Missing::NoDriver => {
                 let connected = self.registry.keys();

@@ -53,6 +53,12 @@ pub struct ClassId {
     pub name: Arc<str>,
 }
 
+impl ClassId {
+    pub fn realm(&self) -> Arc<Realm> {
+        Realm::new(self.api_version.clone(), self.kind.clone(), self.namespace.clone())
+    }
+}
+
 impl fmt::Display for ClassId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
@@ -110,26 +116,41 @@ impl fmt::Display for Verb {
     }
 }
 
-/// One machine, whatever class makes it: a name within a kind and namespace. Cheap to clone, and hashed
-/// once, since every operation looks it up in several maps.
-#[derive(Clone, Debug, Eq)]
-pub struct MachineId(Arc<MachineName>);
-
-/// The parts of a [`MachineId`].
+/// Where the name of a machine means one machine: a kind and a namespace. Classes have it at hand.
 #[derive(Debug, PartialEq, Eq)]
-pub struct MachineName {
+pub struct Realm {
     hash: u64,
     pub api_version: Arc<str>,
     pub kind: Arc<str>,
     pub namespace: Arc<str>,
+}
+
+impl Realm {
+    pub fn new(api_version: Arc<str>, kind: Arc<str>, namespace: Arc<str>) -> Arc<Self> {
+        let hash = HASHER.hash_one((&api_version, &kind, &namespace));
+        Arc::new(Self { hash, api_version, kind, namespace })
+    }
+}
+
+/// One machine, whatever class makes it. Cheap to clone, and hashed once, since every operation looks it up
+/// in several maps.
+#[derive(Clone, Debug)]
+pub struct MachineId(Arc<MachineName>);
+
+/// The parts of a [`MachineId`].
+#[derive(Debug)]
+pub struct MachineName {
+    hash: u64,
+    pub realm: Arc<Realm>,
     pub name: Arc<str>,
 }
 
+static HASHER: LazyLock<maps::State> = LazyLock::new(maps::State::default);
+
 impl MachineId {
-    pub fn new(api_version: Arc<str>, kind: Arc<str>, namespace: Arc<str>, name: Arc<str>) -> Self {
-        static STATE: LazyLock<maps::State> = LazyLock::new(maps::State::default);
-        let hash = STATE.hash_one((&api_version, &kind, &namespace, &name));
-        Self(Arc::new(MachineName { hash, api_version, kind, namespace, name }))
+    pub fn new(realm: Arc<Realm>, name: Arc<str>) -> Self {
+        let hash = HASHER.hash_one((realm.hash, &name));
+        Self(Arc::new(MachineName { hash, realm, name }))
     }
 }
 
@@ -143,9 +164,13 @@ impl Deref for MachineId {
 
 impl PartialEq for MachineId {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
+        let same_realm = || Arc::ptr_eq(&self.realm, &other.realm) || self.realm == other.realm;
+        Arc::ptr_eq(&self.0, &other.0)
+            || self.hash == other.hash && self.name == other.name && same_realm()
     }
 }
+
+impl Eq for MachineId {}
 
 impl Hash for MachineId {
     fn hash<H: Hasher>(&self, state: &mut H) {

@@ -199,8 +199,8 @@ impl Operation {
     }
 
     /// For how long nobody but `instance` has changed the machine; `None` for ever.
-    pub fn unchanged_for(&self, instance: &Instance) -> Option<Duration> {
-        self.ledger.unchanged_for(self, instance)
+    pub fn unchanged_for(&self, instance: &Instance, now: Instant) -> Option<Duration> {
+        self.ledger.unchanged_for(self, instance, now)
     }
 
     /// Whether a driver said that it began it. One that was answered without was refused, or answered

@@ -215,9 +215,9 @@ impl Drop for Session {
 /// What a driver is told whose memory of a machine is not true any more.
 pub fn forget(machine: &MachineId) -> Control {
     let class = v1::ClassRef {
-        api_version: machine.api_version.to_string(),
-        kind: machine.kind.to_string(),
-        namespace: machine.namespace.to_string(),
+        api_version: machine.realm.api_version.to_string(),
+        kind: machine.realm.kind.to_string(),
+        namespace: machine.realm.namespace.to_string(),
         ..Default::default()
     };
     Control::Forget(v1::Forget { class: Some(class), machine_name: machine.name.to_string() })

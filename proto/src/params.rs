@@ -6,9 +6,7 @@ use std::{fmt, time::Duration};
 use prost::{
     DecodeError, Message,
     bytes::{Buf, BufMut, Bytes},
-    encoding::{
-        DecodeContext, WireType, encode_key, encode_varint, encoded_len_varint, message, skip_field,
-    },
+    encoding::{DecodeContext, WireType, encoded_len_varint, skip_field},
 };
 use zeroize::Zeroizing;
 
@@ -65,8 +63,8 @@ impl Parts<'_> {
             number(2, revision, bytes);
         };
         let length = text_len(name) + number_len(revision);
-        encode_key(1, WireType::LengthDelimited, &mut bytes);
-        encode_varint(length as u64, &mut bytes);
+        key(1, WireType::LengthDelimited, &mut bytes);
+        varint(length as u64, &mut bytes);
         class(&mut bytes);
         text(3, self.machine_id, &mut bytes);
         text(4, self.machine_name, &mut bytes);
@@ -96,8 +94,8 @@ impl Native<'_> {
     }
 
     fn encode(&self, bytes: &mut Vec<u8>) {
-        encode_key(16, WireType::LengthDelimited, bytes);
-        encode_varint((self.class.len() + text_len(self.provider)) as u64, bytes);
+        key(16, WireType::LengthDelimited, bytes);
+        varint((self.class.len() + text_len(self.provider)) as u64, bytes);
         bytes.put_slice(self.class);
         text(5, self.provider, bytes);
         text(17, self.request_id, bytes);
@@ -116,30 +114,61 @@ impl Native<'_> {
     }
 }
 
+#[inline]
 fn text(tag: u32, text: &str, bytes: &mut Vec<u8>) {
     if !text.is_empty() {
         blob(tag, text.as_bytes(), bytes);
     }
 }
 
+#[inline]
 fn blob(tag: u32, blob: &[u8], bytes: &mut Vec<u8>) {
-    encode_key(tag, WireType::LengthDelimited, bytes);
-    encode_varint(blob.len() as u64, bytes);
+    key(tag, WireType::LengthDelimited, bytes);
+    varint(blob.len() as u64, bytes);
     bytes.extend_from_slice(blob);
 }
 
+#[inline]
 fn number(tag: u32, number: i32, bytes: &mut Vec<u8>) {
     if number != 0 {
-        encode_key(tag, WireType::Varint, bytes);
-        encode_varint(number as u64, bytes);
+        key(tag, WireType::Varint, bytes);
+        varint(number as u64, bytes);
     }
 }
 
+#[inline]
 fn duration(tag: u32, time: Option<Duration>, bytes: &mut Vec<u8>) {
     // One that is too long for the wire is as good as none.
-    if let Some(time) = time.and_then(|time| prost_types::Duration::try_from(time).ok()) {
-        message::encode(tag, &time, bytes);
+    if let Some(time) = time
+        && let Ok(seconds) = i64::try_from(time.as_secs())
+    {
+        key(tag, WireType::LengthDelimited, bytes);
+        // Of two numbers: one byte is enough for it.
+        let length = bytes.len();
+        bytes.push(0);
+        for (tag, part) in [(1, seconds.cast_unsigned()), (2, u64::from(time.subsec_nanos()))] {
+            if part != 0 {
+                key(tag, WireType::Varint, bytes);
+                varint(part, bytes);
+            }
+        }
+        bytes[length] = (bytes.len() - length - 1) as u8;
     }
+}
+
+/// As prost writes it, where it is used: there are dozens of them in an operation.
+#[inline]
+fn varint(mut value: u64, bytes: &mut Vec<u8>) {
+    while value >= 0x80 {
+        bytes.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    bytes.push(value as u8);
+}
+
+#[inline]
+fn key(tag: u32, wire_type: WireType, bytes: &mut Vec<u8>) {
+    varint(u64::from(tag << 3 | wire_type as u32), bytes);
 }
 
 /// Of a field with a number below 16.

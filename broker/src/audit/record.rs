@@ -5,7 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::line::{Clock, Line};
+use super::line::{Clock, Line, Name, name};
 use crate::{
     auth::{Caller, Identity},
     driver::{ClassId, OperationId, SessionId, Verb},
@@ -106,10 +106,10 @@ impl Class {
     pub fn new(api_version: &str, kind: &str, namespace: &str, name: &str) -> Self {
         let mut bytes = Vec::with_capacity(128);
         let mut line = Line::begin(&mut bytes);
-        line.text("apiVersion", api_version);
-        line.text("kind", kind);
-        line.text("namespace", namespace);
-        line.text("name", name);
+        line.text(name!("apiVersion"), api_version);
+        line.text(name!("kind"), kind);
+        line.text(name!("namespace"), namespace);
+        line.text(name!("name"), name);
         line.end();
         Self(String::from_utf8(bytes).expect("made of texts").into())
     }
@@ -212,54 +212,56 @@ impl Record {
     /// Appends the line to `lines`.
     pub(super) fn write_to(&self, lines: &mut Vec<u8>, clock: &mut Clock) {
         let mut line = Line::begin(lines);
-        line.time("time", self.time, clock);
-        line.word("event", self.event.as_str());
-        let text = |line: &mut Line<'_>, name, text: Option<&str>| {
+        line.time(name!("time"), self.time, clock);
+        line.word(name!("event"), self.event.as_str());
+        let text = |line: &mut Line<'_>, name: Name, text: Option<&str>| {
             if let Some(text) = text {
                 line.text(name, text);
             }
         };
-        text(&mut line, "identity", self.identity.as_ref().map(Identity::as_str));
-        text(&mut line, "caller", self.caller.as_deref());
-        text(&mut line, "verb", self.verb.map(Verb::as_str));
+        text(&mut line, name!("identity"), self.identity.as_ref().map(Identity::as_str));
+        text(&mut line, name!("caller"), self.caller.as_deref());
+        if let Some(verb) = self.verb {
+            line.word(name!("verb"), verb.as_str());
+        }
         if let Some(class) = &self.class {
-            line.made("class", &class.0);
+            line.made(name!("class"), &class.0);
         }
-        text(&mut line, "machine", self.machine.as_deref());
-        text(&mut line, "secret", self.secret.as_deref());
+        text(&mut line, name!("machine"), self.machine.as_deref());
+        text(&mut line, name!("secret"), self.secret.as_deref());
         if !self.kinds.is_empty() {
-            line.texts("kinds", &self.kinds);
+            line.texts(name!("kinds"), &self.kinds);
         }
-        text(&mut line, "driver", self.driver.as_deref());
+        text(&mut line, name!("driver"), self.driver.as_deref());
         if let Some(session) = self.session {
-            line.hex("session", "", session.number());
+            line.hex(name!("session"), "", session.number());
         }
         if let Some(operation) = self.operation {
-            line.hex("operation", OperationId::PREFIX, operation.0);
+            line.hex(name!("operation"), OperationId::PREFIX, operation.0);
         }
-        line.word("outcome", self.outcome.as_str());
-        let word = |line: &mut Line<'_>, name, word: Option<&str>| {
+        line.word(name!("outcome"), self.outcome.as_str());
+        let word = |line: &mut Line<'_>, name: Name, word: Option<&str>| {
             if let Some(word) = word {
                 line.word(name, word);
             }
         };
-        word(&mut line, "code", self.code);
-        word(&mut line, "delivery", self.delivery.map(Delivery::as_str));
+        word(&mut line, name!("code"), self.code);
+        word(&mut line, name!("delivery"), self.delivery.map(Delivery::as_str));
         if let Some(duration) = self.duration {
-            line.millis("durationMs", duration);
+            line.millis(name!("durationMs"), duration);
         }
         if let Some(attempts) = self.attempts {
-            line.number("attempts", attempts);
+            line.number(name!("attempts"), attempts);
         }
         if let Some(age) = self.catalog_age {
-            line.millis("catalogAgeMs", age);
+            line.millis(name!("catalogAgeMs"), age);
         }
         if self.class_deleted {
-            line.yes("classDeleted");
+            line.yes(name!("classDeleted"));
         }
-        text(&mut line, "message", self.message.as_deref());
+        text(&mut line, name!("message"), self.message.as_deref());
         if let Some(missing) = self.lines {
-            line.number("lines", missing);
+            line.number(name!("lines"), missing);
         }
         line.end();
         lines.push(b'\n');

@@ -8,7 +8,10 @@ use prost::Message as _;
 use serde_json::Value;
 
 use super::{SecretName, class_name, metadata, revision, valid_name};
-use crate::{audit, driver::ClassId};
+use crate::{
+    audit,
+    driver::{ClassId, Realm},
+};
 
 /// A machine class. Its content is the driver's business; the broker reads who it is, whose it is
 /// and which secrets belong to it.
@@ -18,6 +21,8 @@ pub struct Class {
     pub path: String,
     /// The id as a `ClassRef`, encoded: it is in every operation.
     pub reference: Bytes,
+    /// Where its machines have their names.
+    pub realm: Arc<Realm>,
     /// The id in lines of the audit log.
     pub in_audit: audit::Class,
     /// Which of several drivers of a shared kind it is meant for.
@@ -61,6 +66,7 @@ impl Class {
         Ok(Self {
             path: class_name::path(&id, &plural),
             reference: encoded(&id),
+            realm: id.realm(),
             in_audit: audit::Class::from(&id),
             plural,
             id,
@@ -84,6 +90,7 @@ impl Class {
             id: self.id.clone(),
             path: self.path.clone(),
             reference: self.reference.clone(),
+            realm: self.realm.clone(),
             in_audit: self.in_audit.clone(),
             provider: self.provider.clone(),
             revision: self.revision,

@@ -82,6 +82,10 @@ impl Catalog for Directory {
         self.store.secrets()
     }
 
+    fn version(&self) -> u64 {
+        self.store.version()
+    }
+
     fn last_good(&self) -> Option<SystemTime> {
         self.store.last_good()
     }

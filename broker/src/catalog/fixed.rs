@@ -52,6 +52,10 @@ impl Catalog for Static {
         self.store.secrets()
     }
 
+    fn version(&self) -> u64 {
+        self.store.version()
+    }
+
     fn last_good(&self) -> Option<SystemTime> {
         // What is read from nowhere is never old.
         Some(SystemTime::now())

@@ -116,6 +116,10 @@ impl Catalog for Kubernetes {
         self.store.secrets()
     }
 
+    fn version(&self) -> u64 {
+        self.store.version()
+    }
+
     fn last_good(&self) -> Option<SystemTime> {
         self.contact.last_good()
     }

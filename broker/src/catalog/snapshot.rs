@@ -3,7 +3,10 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    sync::{Arc, PoisonError, RwLock},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
     time::SystemTime,
 };
 
@@ -136,6 +139,8 @@ impl<'a, K: Ord + std::hash::Hash, V> Gathered<'a, K, V> {
 #[derive(Debug)]
 pub(super) struct Store {
     current: RwLock<Arc<Snapshot>>,
+    /// Grows after each exchange.
+    version: AtomicU64,
     last_good: RwLock<Option<SystemTime>>,
     changes: broadcast::Sender<SecretName>,
 }
@@ -144,6 +149,7 @@ impl Store {
     pub(super) fn new(first: Snapshot) -> Self {
         let store = Self {
             current: RwLock::new(Arc::new(first)),
+            version: AtomicU64::new(0),
             last_good: RwLock::new(None),
             changes: broadcast::Sender::new(CHANGES),
         };
@@ -172,6 +178,7 @@ impl Store {
             let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *current, next.clone())
         };
+        self.version.fetch_add(1, Ordering::Release);
         self.confirm();
         for name in previous.changed_secrets(&next) {
             // An error only says that nobody listens at the moment.
@@ -204,6 +211,10 @@ impl Catalog for Store {
 
     fn secrets(&self) -> usize {
         self.current().secrets.len()
+    }
+
+    fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
     }
 
     fn last_good(&self) -> Option<SystemTime> {

@@ -25,8 +25,7 @@ pub(super) struct Account {
 }
 
 impl Account {
-    pub(super) fn open(audit: Audit, ask: Box<Ask>, span: Span) -> Self {
-        let began = Instant::now();
+    pub(super) fn open(audit: Audit, ask: Box<Ask>, span: Span, began: Instant) -> Self {
         Self { audit, ask, span, began, attempt: 1, operation: None, is_closed: false }
     }
 
@@ -41,7 +40,7 @@ impl Account {
         self.operation = Some(Arc::clone(operation));
     }
 
-    pub(super) fn close(mut self, result: Result<&Answered, &Error>) {
+    pub(super) fn close(mut self, result: Result<&Answered, &Error>, now: Instant) {
         self.is_closed = true;
         if let Some(session) = self.operation.as_ref().and_then(|operation| operation.session()) {
             self.span.record("driver", display(&session.info().instance));
@@ -60,7 +59,7 @@ impl Account {
             Err(error) => (Outcome::Unknown, error.reason(), error.delivery()),
         };
         tracing::debug!(code, delivery = delivery.as_str(), "operation over");
-        self.write(outcome, code, Some(delivery), |record| match result {
+        self.write(outcome, code, Some(delivery), now, |record| match result {
             Ok(Answered { answer, .. }) => record.saying(&answer.message),
             Err(error) => record.saying(&error.to_string()),
         });
@@ -71,6 +70,7 @@ impl Account {
         outcome: Outcome,
         code: &'static str,
         delivery: Option<Delivery>,
+        now: Instant,
         finish: impl FnOnce(Record) -> Record,
     ) {
         broker_otlp::ended(&self.span, code, outcome == Outcome::Ok);
@@ -88,7 +88,7 @@ impl Account {
             finish(Record {
                 code: Some(code),
                 delivery: delivery.or(record.delivery).or(Some(Delivery::NotSent)),
-                duration: Some(self.began.elapsed()),
+                duration: Some(now - self.began),
                 attempts: Some(self.attempt),
                 ..record
             })
@@ -111,7 +111,8 @@ impl Account {
 impl Drop for Account {
     fn drop(&mut self) {
         if !self.is_closed {
-            self.write(Outcome::Abandoned, "CALLER_GONE", None, |record| record);
+            let now = Instant::now();
+            self.write(Outcome::Abandoned, "CALLER_GONE", None, now, |record| record);
         }
     }
 }

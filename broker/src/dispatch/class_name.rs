@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwapOption;
 use broker_proto::v1::ClassRef;
 use bytes::Bytes;
 use prost::Message as _;
 
 use super::Error;
 use crate::{
-    catalog::{DEFAULT_NAMESPACE, valid_name},
+    catalog::{Catalog, Class, DEFAULT_NAMESPACE, SecretName, secret_revision, valid_name},
     driver::ClassId,
     maps::SharedMap,
 };
@@ -31,6 +32,37 @@ pub struct ClassName {
     pub provider: Option<Arc<str>>,
     /// What is wrong with it: a field, and why.
     problem: Option<(&'static str, String)>,
+    /// What it last stood for.
+    found: ArcSwapOption<Found>,
+}
+
+/// What the catalog has under a name.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// The catalog's, when it was looked for.
+    version: u64,
+    pub(super) class: Arc<Class>,
+    pub(super) secret_revision: i32,
+    /// What of it was deleted, so that no machines are made from it any more.
+    pub(super) deleted: Option<String>,
+}
+
+impl Found {
+    fn look(catalog: &dyn Catalog, id: &ClassId) -> Option<Self> {
+        // First of all: what changes while we look is looked for again.
+        let version = catalog.version();
+        let class = catalog.class(id)?;
+        let gone = |name: &&SecretName| {
+            catalog.secret(name).is_some_and(|secret| secret.deleted().is_some())
+        };
+        let deleted = match class.secrets().find(gone) {
+            _ if class.deleted.is_some() => Some(format!("the class {}", class.id)),
+            Some(secret) => Some(format!("the secret {secret} of the class {}", class.id)),
+            None => None,
+        };
+        let secret_revision = secret_revision(catalog, &class);
+        Some(Self { version, class, secret_revision, deleted })
+    }
 }
 
 impl ClassName {
@@ -41,8 +73,27 @@ impl ClassName {
         }
     }
 
+    /// What the catalog has under this name, with this apiVersion where it has none. Looked for once, until
+    /// the catalog changes.
+    pub(super) fn find(
+        &self,
+        catalog: &dyn Catalog,
+        api_version: Arc<str>,
+    ) -> Result<Arc<Found>, ClassId> {
+        if !self.api_version.is_empty()
+            && let Some(found) = &*self.found.load()
+            && found.version == catalog.version()
+        {
+            return Ok(Arc::clone(found));
+        }
+        let id = self.id(api_version);
+        let Some(found) = Found::look(catalog, &id).map(Arc::new) else { return Err(id) };
+        self.found.store(Some(Arc::clone(&found)));
+        Ok(found)
+    }
+
     /// Its full name with this apiVersion, which a caller may leave out.
-    pub(super) fn id(&self, api_version: Arc<str>) -> ClassId {
+    fn id(&self, api_version: Arc<str>) -> ClassId {
         ClassId {
             api_version,
             kind: self.kind.clone(),
@@ -66,6 +117,7 @@ impl From<ClassRef> for ClassName {
             name: named.name.into(),
             provider: (!named.provider.is_empty()).then(|| named.provider.into()),
             problem,
+            found: ArcSwapOption::empty(),
         }
     }
 }
@@ -94,23 +146,37 @@ fn problem(named: &ClassRef) -> Option<(&'static str, String)> {
 
 /// Names that were read, by their bytes. Cheap to clone: every clone is the same.
 #[derive(Clone, Debug, Default)]
-pub struct ClassNames(Arc<SharedMap<Bytes, Arc<ClassName>>>);
+pub struct ClassNames(Arc<Names>);
+
+#[derive(Debug, Default)]
+struct Names {
+    known: SharedMap<Bytes, Arc<ClassName>>,
+    /// The newest of them: where there is but one, this is quicker.
+    newest: ArcSwapOption<(Bytes, Arc<ClassName>)>,
+}
 
 impl ClassNames {
     /// Reads the name of a class as it came.
     pub(super) fn read(&self, named: &Bytes) -> Result<Arc<ClassName>, Error> {
-        if let Some(known) = self.0.get(named) {
+        if let Some(newest) = &*self.0.newest.load()
+            && newest.0 == *named
+        {
+            return Ok(Arc::clone(&newest.1));
+        }
+        if let Some(known) = self.0.known.get(named) {
             return Ok(Arc::clone(&known));
         }
         let read = ClassRef::decode(named.clone())
             .map_err(|error| Error::invalid("class", error.to_string()))?;
         let read = Arc::new(ClassName::from(read));
         if named.len() <= LONGEST {
-            if self.0.len() >= MOST {
-                self.0.clear();
+            if self.0.known.len() >= MOST {
+                self.0.known.clear();
             }
             // A copy, lest it keeps alive all that arrived together with it.
-            self.0.insert(Bytes::copy_from_slice(named), Arc::clone(&read));
+            let named = Bytes::copy_from_slice(named);
+            self.0.newest.store(Some(Arc::new((named.clone(), Arc::clone(&read)))));
+            self.0.known.insert(named, Arc::clone(&read));
         }
         Ok(read)
     }
@@ -150,8 +216,8 @@ mod tests {
         for number in 0..=MOST {
             names.read(&encoded(&format!("class-{number}"))).unwrap();
         }
-        assert!(names.0.len() <= MOST);
+        assert!(names.0.known.len() <= MOST);
         names.read(&encoded(&"x".repeat(2 * LONGEST))).unwrap();
-        assert!(names.0.iter().all(|known| known.key().len() <= LONGEST));
+        assert!(names.0.known.iter().all(|known| known.key().len() <= LONGEST));
     }
 }

@@ -8,7 +8,7 @@ use broker_secret::Sensitive;
 use super::{ClassName, ClassNames, Error, class_name::MAX_TEXT};
 use crate::{
     auth::Caller,
-    catalog::{Catalog, Class, SecretName, secret_revision, valid_name},
+    catalog::{Catalog, valid_name},
     driver::{ClassId, DriverKey, MachineId, Verb},
     operation::{Request, Trace, Words},
     registry::Registry,
@@ -127,11 +127,17 @@ impl Ask {
             "" => self.only_api_version(catalog, registry)?,
             _ => self.class.api_version.clone(),
         };
-        let id = self.class.id(api_version);
-        let Some(class) = catalog.class(&id) else {
-            return Err(unknown_class(id, catalog, registry));
-        };
-        self.check_deleted(catalog, &class)?;
+        let found = self
+            .class
+            .find(catalog, api_version)
+            .map_err(|missing| unknown_class(missing, catalog, registry))?;
+        if let Some(what) = &found.deleted
+            // Machines are not made from what was deleted; all else goes on.
+            && matches!(self.verb, Verb::Create | Verb::Initialize)
+        {
+            return Err(Error::Deleted { what: what.clone(), verb: self.verb });
+        }
+        let class = Arc::clone(&found.class);
         let given = self.class.provider.clone();
         if let (Some(given), Some(own)) = (&given, &class.provider)
             && given != own
@@ -142,39 +148,21 @@ impl Ask {
         // A driver for all providers will do where it is the class that names one; who asks for one by
         // name is not given another.
         let general = given.is_none() || class.provider.is_some();
-        let ClassId { api_version, kind, namespace, .. } = id;
-        let machine =
-            MachineId::new(api_version.clone(), kind.clone(), namespace, self.machine.clone());
+        let ClassId { api_version, kind, namespace, .. } = &class.id;
         let provider = given.or_else(|| class.provider.clone());
-        let key = DriverKey { api_version, kind, provider };
-        let key = if general { registry.key_for(key, &class.id.namespace) } else { key };
+        let key = DriverKey { api_version: api_version.clone(), kind: kind.clone(), provider };
+        let key = if general { registry.key_for(key, namespace) } else { key };
         Ok(Request {
             verb: self.verb,
-            secret_revision: secret_revision(catalog, &class),
+            secret_revision: found.secret_revision,
+            machine: MachineId::new(Arc::clone(&class.realm), self.machine.clone()),
             class,
             key,
-            machine,
             words: Arc::clone(&self.words),
             attempt: 1,
             trace: self.trace.clone(),
             catalog_age: catalog.age(),
         })
-    }
-
-    /// Machines are not made from what was deleted; all else goes on.
-    fn check_deleted(&self, catalog: &dyn Catalog, class: &Class) -> Result<(), Error> {
-        if !matches!(self.verb, Verb::Create | Verb::Initialize) {
-            return Ok(());
-        }
-        let gone = |name: &&SecretName| {
-            catalog.secret(name).is_some_and(|secret| secret.deleted().is_some())
-        };
-        let what = match class.secrets().find(gone) {
-            _ if class.deleted.is_some() => format!("the class {}", class.id),
-            Some(secret) => format!("the secret {secret} of the class {}", class.id),
-            None => return Ok(()),
-        };
-        Err(Error::Deleted { what, verb: self.verb })
     }
 
     fn check(&self) -> Result<(), Error> {

@@ -59,11 +59,15 @@ pub struct Ledger(Arc<Books>);
 #[derive(Debug)]
 struct Books {
     next_id: AtomicU64,
-    running: SharedMap<OperationId, Arc<Operation>>,
+    /// What runs and changes nothing; what does is in `machines`.
+    reading: SharedMap<OperationId, Arc<Operation>>,
+    /// How many run, of both.
     running_count: AtomicUsize,
     idle: Notify,
     machines: SharedMap<MachineId, Work>,
     served: SharedMap<MachineId, Served>,
+    /// How many these are, about: the map would have to count.
+    served_count: AtomicUsize,
     /// How many answers are kept that nobody heard: mostly none.
     kept: AtomicUsize,
     recent: Recent,
@@ -143,11 +147,12 @@ impl Ledger {
         Self(Arc::new(Books {
             // A random start keeps the ids of two broker processes apart in logs.
             next_id: AtomicU64::new(rand::random()),
-            running: SharedMap::default(),
+            reading: SharedMap::default(),
             running_count: AtomicUsize::new(0),
             idle: Notify::new(),
             machines: SharedMap::default(),
             served: SharedMap::default(),
+            served_count: AtomicUsize::new(0),
             kept: AtomicUsize::new(0),
             recent: Recent::default(),
             metrics,
@@ -180,7 +185,9 @@ impl Ledger {
 
     /// Opens an operation that changes nothing: any number of them may run on a machine.
     pub fn open(&self, request: Request, (now, deadline): (Instant, Instant)) -> Arc<Operation> {
-        self.record(request, (now, deadline), None)
+        let operation = self.record(request, (now, deadline), None);
+        self.0.reading.insert(operation.id, Arc::clone(&operation));
+        operation
     }
 
     /// Opens, joins or remembers a mutating operation.
@@ -235,7 +242,6 @@ impl Ledger {
         let id = OperationId(self.0.next_id.fetch_add(1, Ordering::Relaxed));
         let operation = Operation::new(self.clone(), id, request, times, hold);
         self.0.running_count.fetch_add(1, Ordering::AcqRel);
-        self.0.running.insert(id, Arc::clone(&operation));
         operation
     }
 
@@ -243,12 +249,14 @@ impl Ledger {
     pub(super) fn close(&self, operation: &Operation, outcome: &Outcome, now: Instant) {
         if operation.request.verb.is_mutation() {
             self.release(operation, outcome, now);
-        } else if self.0.kept.load(Ordering::Acquire) > 0
-            && let Outcome::Answered(answer) = outcome
-        {
-            self.forget_absent(operation, answer);
+        } else {
+            self.0.reading.remove(&operation.id);
+            if self.0.kept.load(Ordering::Acquire) > 0
+                && let Outcome::Answered(answer) = outcome
+            {
+                self.forget_absent(operation, answer);
+            }
         }
-        self.0.running.remove(&operation.id);
         // A caller that waits for a driver to come tries again and again; that is nothing to look at.
         if operation.session().is_some() {
             let finished = Finished::of(operation, outcome, now);
@@ -266,6 +274,7 @@ impl Ledger {
         &self,
         operation: &Operation,
         instance: &Instance,
+        now: Instant,
     ) -> Option<Duration> {
         // An earlier broker process gave it to this instance, and we are told of no later one. But who
         // changed the machine after it may be gone. A machine that is deleted twice is no harm, one
@@ -279,7 +288,7 @@ impl Ledger {
         }
         let served = self.0.served.get(&operation.request.machine);
         let alone = served.filter(|served| served.instance == *instance);
-        Some(alone.map_or(Duration::ZERO, |served| served.since.elapsed()))
+        Some(alone.map_or(Duration::ZERO, |served| now.saturating_duration_since(served.since)))
     }
 
     fn note_served(&self, operation: &Operation, now: Instant) {
@@ -293,14 +302,17 @@ impl Ledger {
             since: operation.submitted,
             until: now + REMEMBERED_FOR,
         };
-        let full = self.0.served.len() >= MOST_SERVED;
+        let full = self.0.served_count.load(Ordering::Acquire) >= MOST_SERVED;
         match self.0.served.entry(operation.request.machine.clone()) {
             Entry::Occupied(mut served) if served.get().instance == *instance => {
                 served.get_mut().until = now + REMEMBERED_FOR;
             }
             Entry::Occupied(mut served) => drop(served.insert(first())),
             Entry::Vacant(_) if full => {}
-            Entry::Vacant(free) => drop(free.insert(first())),
+            Entry::Vacant(free) => {
+                self.0.served_count.fetch_add(1, Ordering::AcqRel);
+                free.insert(first());
+            }
         }
     }
 
@@ -415,7 +427,12 @@ impl Ledger {
     }
 
     pub fn running(&self) -> Vec<Arc<Operation>> {
-        self.0.running.iter().map(|entry| Arc::clone(entry.value())).collect()
+        let changing = self.0.machines.iter().filter_map(|entry| match entry.value() {
+            Work::Running(operation) => Some(Arc::clone(operation)),
+            Work::MayRun(_) | Work::Answered { .. } => None,
+        });
+        let reading = self.0.reading.iter().map(|entry| Arc::clone(entry.value()));
+        changing.chain(reading).collect()
     }
 
     /// The newest `most` finished operations, newest first.
@@ -445,6 +462,7 @@ impl Ledger {
     pub fn forget_old(&self) {
         let now = Instant::now();
         self.0.served.retain(|_, served| now < served.until);
+        self.0.served_count.store(self.0.served.len(), Ordering::Release);
         self.retain(|work| match work {
             Work::Running(_) => true,
             Work::MayRun(hold) => now < hold.until,

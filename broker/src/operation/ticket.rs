@@ -1,9 +1,6 @@
 //! A session's hold on an operation.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::sync::{Arc, atomic::Ordering};
 
 use broker_proto::passing::Params;
 use tokio::time::Instant;
@@ -36,11 +33,13 @@ impl session::Ticket for Ticket {
         self.operation().deadline()
     }
 
-    fn params(&self, native: bool, time_left: Duration) -> Params {
+    fn params(&self, native: bool, now: Instant) -> Params {
         let operation = self.operation();
+        let time_left = operation.deadline().saturating_duration_since(now);
         // A change is answered from memory only if nobody else changed the machine since.
         let session = operation.session().filter(|_| operation.request.verb.is_mutation());
-        let recall = session.and_then(|session| operation.unchanged_for(&session.info().instance));
+        let recall =
+            session.and_then(|session| operation.unchanged_for(&session.info().instance, now));
         operation.request.params(native, time_left, recall)
     }
 

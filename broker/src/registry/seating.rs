@@ -58,6 +58,7 @@ pub struct Wanted<'a> {
     pub verb: Verb,
     /// That is changed.
     pub machine: Option<&'a MachineId>,
+    pub now: Instant,
 }
 
 pub(super) fn choose(
@@ -68,7 +69,7 @@ pub(super) fn choose(
     let may = |seat: &&Seat| seat.session.info().territory.contains(wanted.key, wanted.namespace);
     let allowed = || seats.iter().filter(may);
     let able = || allowed().filter(|seat| seat.session.info().verbs.contains(&wanted.verb));
-    let ready = || able().filter(|seat| seat.session.health() == Health::Ready);
+    let ready = || able().filter(|seat| seat.session.health_at(wanted.now) == Health::Ready);
     let chosen = match (policy, wanted.machine) {
         // Mostly there is nothing to choose.
         _ if seats.len() == 1 => ready().next(),
@@ -105,6 +106,7 @@ fn rendezvous(instance: &str, machine: &MachineId) -> u64 {
     let mut hasher = SipHasher13::new();
     instance.hash(&mut hasher);
     // Its parts, as the hash that it carries is of this process alone.
-    (&machine.api_version, &machine.kind, &machine.namespace, &machine.name).hash(&mut hasher);
+    let realm = &machine.realm;
+    (&realm.api_version, &realm.kind, &realm.namespace, &machine.name).hash(&mut hasher);
     hasher.finish()
 }

@@ -1,7 +1,5 @@
 //! An operation that a session has taken on.
 
-use std::time::Duration;
-
 use broker_proto::passing::Params;
 use tokio::time::Instant;
 
@@ -34,8 +32,8 @@ impl Ticket for Admitted {
         self.ticket.deadline()
     }
 
-    fn params(&self, native: bool, time_left: Duration) -> Params {
-        self.ticket.params(native, time_left)
+    fn params(&self, native: bool, now: Instant) -> Params {
+        self.ticket.params(native, now)
     }
 
     fn sent(&self, now: Instant) {

@@ -47,7 +47,7 @@ pub trait Ticket {
     /// When the last of them gives up.
     fn deadline(&self) -> Instant;
     /// What a driver is told of it.
-    fn params(&self, native: bool, time_left: Duration) -> Params;
+    fn params(&self, native: bool, now: Instant) -> Params;
     fn sent(&self, now: Instant);
     fn accepted(&self, now: Instant);
     fn answered(self, answer: Answer, now: Instant);
@@ -304,8 +304,7 @@ impl<T: Ticket> Machine<T> {
         let call = self.queue.pop_front()?;
         let id = self.free_id();
         let told = call.ticket.deadline();
-        let left = told.saturating_duration_since(now);
-        let params = call.ticket.params(self.terms.native, left);
+        let params = call.ticket.params(self.terms.native, now);
         let state = if self.terms.native {
             self.unaccepted.push_back((id, now, self.ping));
             call.ticket.sent(now);

@@ -5,6 +5,8 @@
 //! machine. Of what ended, the latest of each machine counts, success or not: whoever was last at a
 //! machine knows it as it is, and what others remember of it is out of date.
 
+use std::sync::atomic::Ordering;
+
 use broker_proto::v1;
 use dashmap::Entry;
 use tokio::time::Instant;
@@ -12,7 +14,7 @@ use tokio::time::Instant;
 use super::{Hold, Ledger, MOST_SERVED, REMEMBERED_FOR, RESUMED_FOR, Served, Work};
 use crate::{
     catalog::valid_name,
-    driver::{DriverKey, MachineId, Verb},
+    driver::{DriverKey, MachineId, Realm, Verb},
     operation::{Code, Delivery, duration},
     session::{self, SessionHandle},
 };
@@ -42,12 +44,12 @@ impl Told {
         // machine is of its provider shows when somebody asks for it.
         let key = driver.territory.keys_in(&class.namespace).find(serves)?.clone();
         valid_name(&resumed.machine_name).ok()?;
-        let machine = MachineId::new(
+        let realm = Realm::new(
             class.api_version.as_str().into(),
             class.kind.as_str().into(),
             class.namespace.as_str().into(),
-            resumed.machine_name.as_str().into(),
         );
+        let machine = MachineId::new(realm, resumed.machine_name.as_str().into());
         let end = resumed.result.as_ref().map(|result| Code::from_wire(result.code));
         let age = resumed.age.and_then(duration).unwrap_or_default();
         let now = Instant::now();
@@ -77,7 +79,7 @@ impl Ledger {
     /// Writes down when a driver that was a stranger was last at a machine. Says whether no other
     /// instance was there later.
     fn touched(&self, told: &Told, driver: &session::Info, stranger: bool) -> bool {
-        let full = self.0.served.len() >= MOST_SERVED;
+        let full = self.0.served_count.load(Ordering::Acquire) >= MOST_SERVED;
         let until = Instant::now() + REMEMBERED_FOR;
         let touch = || Served { instance: driver.instance.clone(), since: told.at, until };
         match self.0.served.entry(told.machine.clone()) {
@@ -88,6 +90,7 @@ impl Ledger {
                 true
             }
             Entry::Vacant(free) if stranger && !full => {
+                self.0.served_count.fetch_add(1, Ordering::AcqRel);
                 free.insert(touch());
                 true
             }

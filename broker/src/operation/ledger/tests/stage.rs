@@ -125,7 +125,8 @@ impl Stage {
                 assert_eq!(operation.hold.as_ref().map(held), model.hold());
                 let driver = to.map(|to| self.drivers[to].0.clone());
                 if let (Some(to), Some(driver)) = (to, &driver) {
-                    let recall = operation.unchanged_for(&driver.info().instance);
+                    let recall = operation
+                        .unchanged_for(&driver.info().instance, tokio::time::Instant::now());
                     assert_eq!(recall, model.recall(to, verb, model.hold().as_ref()));
                     operation.assign(driver.clone());
                 }
@@ -227,9 +228,7 @@ impl Stage {
     }
 
     fn machine(&self, number: usize) -> MachineId {
-        let id = &self.class.id;
-        let (api_version, kind) = (id.api_version.clone(), id.kind.clone());
-        MachineId::new(api_version, kind, id.namespace.clone(), name(number).into())
+        MachineId::new(self.class.realm.clone(), name(number).into())
     }
 }
 
