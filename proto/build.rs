@@ -42,13 +42,18 @@ const AS_BYTES: [&str; 11] = [
     "MachineRequest.machine_name",
 ];
 
-/// What is large and seldom sent, in a box: a frame is as large as its largest variant, and moved about.
-const RARE: [&str; 5] = [
+/// What is large, in a box: a frame is as large as its largest variant, and moved about.
+const BOXED: [&str; 10] = [
     "BrokerSide.control.peers",
     "BrokerSide.control.reject",
     "BrokerSide.control.welcome",
     "DriverSide.response.registration",
+    "DriverSide.response.result",
     "DriverSide.response.resumed",
+    "SubmitRequest.operation.create",
+    "SubmitRequest.operation.delete",
+    "SubmitRequest.operation.get_status",
+    "SubmitRequest.operation.initialize",
 ];
 /// Encoded by the broker itself, from what it has at hand.
 const PARAMS: &str = "OperationParams";
@@ -91,8 +96,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         .out_dir(&passing)
         .build_client(false)
         .extern_path(format!(".{PACKAGE}.{PARAMS}"), "crate::passing::Params");
-    for rare in RARE {
-        configure = configure.boxed(format!(".{PACKAGE}.{rare}"));
+    for boxed in BOXED {
+        configure = configure.boxed(format!(".{PACKAGE}.{boxed}"));
     }
     for other in others {
         let (path, name) = (format!(".{}", other.full_name()), other.name());

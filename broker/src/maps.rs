@@ -3,7 +3,11 @@
 //! They hash with foldhash instead of SipHash, which alone was a tenth of what an operation cost. All of
 //! these maps are bounded or hold only what the broker let in.
 
-use std::{collections, hash::BuildHasher, sync::LazyLock};
+use std::{
+    collections,
+    hash::{BuildHasher, BuildHasherDefault, Hasher},
+    sync::LazyLock,
+};
 
 use dashmap::DashMap;
 use foldhash::{
@@ -13,6 +17,8 @@ use foldhash::{
 
 /// For one owner.
 pub(crate) type HashMap<K, V> = collections::HashMap<K, V, State>;
+/// By numbers that we give out ourselves: nobody can choose them so that they meet.
+pub(crate) type Numbered<V> = collections::HashMap<i32, V, BuildHasherDefault<NumberHasher>>;
 /// For many tasks at once.
 pub(crate) type SharedMap<K, V> = DashMap<K, V, State>;
 
@@ -33,5 +39,26 @@ impl BuildHasher for State {
 
     fn build_hasher(&self) -> Self::Hasher {
         self.0.build_hasher()
+    }
+}
+
+/// One multiplication, which spreads numbers in a row.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_i32(i32::from(*byte));
+        }
+    }
+
+    fn write_i32(&mut self, number: i32) {
+        const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+        self.0 = (self.0 ^ u64::from(number.cast_unsigned())).wrapping_mul(SPREAD);
     }
 }

@@ -88,8 +88,8 @@ pub struct Operation {
     session: OnceLock<SessionHandle>,
     delivery: AtomicU8,
     /// How long after its submission it was sent, and accepted.
-    sent_after: OnceLock<Duration>,
-    accepted_after: OnceLock<Duration>,
+    sent_after: After,
+    accepted_after: After,
     /// A driver said that it began it.
     begun: AtomicBool,
     waiting: AtomicUsize,
@@ -118,8 +118,8 @@ impl Operation {
             deadline: Mutex::new(deadline),
             session: OnceLock::new(),
             delivery: AtomicU8::new(Delivery::NotSent as u8),
-            sent_after: OnceLock::new(),
-            accepted_after: OnceLock::new(),
+            sent_after: After::default(),
+            accepted_after: After::default(),
             begun: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
             abandoned: AtomicBool::new(false),
@@ -157,21 +157,21 @@ impl Operation {
     fn advance(&self, delivery: Delivery, now: Instant) {
         self.delivery.fetch_max(delivery as u8, Ordering::AcqRel);
         if delivery >= Delivery::Sent {
-            self.sent_after.get_or_init(|| now - self.submitted);
+            self.sent_after.set(now - self.submitted);
         }
         if delivery >= Delivery::Accepted {
-            self.accepted_after.get_or_init(|| now - self.submitted);
+            self.accepted_after.set(now - self.submitted);
         }
     }
 
     /// How long it waited until its frame went out.
     pub fn sent_after(&self) -> Option<Duration> {
-        self.sent_after.get().copied()
+        self.sent_after.get()
     }
 
     /// How long it took until the driver accepted it.
     pub fn accepted_after(&self) -> Option<Duration> {
-        self.accepted_after.get().copied()
+        self.accepted_after.get()
     }
 
     /// Says which session runs it. An operation meets one session in its life.
@@ -229,6 +229,33 @@ impl Operation {
             if let Outcome::Answered(answer) = outcome {
                 self.ledger.keep(self, &answer);
             }
+        }
+    }
+}
+
+/// A time that is set once, in nanoseconds; none so far.
+#[derive(Debug)]
+struct After(AtomicU64);
+
+const NOT_YET: u64 = u64::MAX;
+
+impl Default for After {
+    fn default() -> Self {
+        Self(AtomicU64::new(NOT_YET))
+    }
+}
+
+impl After {
+    fn get(&self) -> Option<Duration> {
+        let nanos = self.0.load(Ordering::Acquire);
+        (nanos != NOT_YET).then(|| Duration::from_nanos(nanos))
+    }
+
+    /// The first word counts.
+    fn set(&self, after: Duration) {
+        if self.get().is_none() {
+            let nanos = u64::try_from(after.as_nanos()).unwrap_or(NOT_YET - 1);
+            self.0.store(nanos, Ordering::Release);
         }
     }
 }

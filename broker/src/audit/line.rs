@@ -82,8 +82,9 @@ impl<'a> Line<'a> {
     /// As 16 digits.
     pub(super) fn hex(&mut self, name: Name, prefix: &str, number: u64) {
         self.name(name);
-        let mut digits = [0; 16];
-        hex::encode_to_slice(number.to_be_bytes(), &mut digits).expect("two for each byte");
+        const DIGITS: [u8; 16] = *b"0123456789abcdef";
+        let digit = |at: usize| DIGITS[(number >> (60 - 4 * at)) as usize % 16];
+        let digits: [u8; 16] = std::array::from_fn(digit);
         self.0.push(b'"');
         self.0.extend_from_slice(prefix.as_bytes());
         self.0.extend_from_slice(&digits);

@@ -33,7 +33,7 @@ use self::answers::Reply;
 use super::{Terms, Times};
 use crate::{
     driver::Verb,
-    maps::HashMap,
+    maps::Numbered,
     operation::{Answer, Code},
 };
 
@@ -119,7 +119,7 @@ enum SlotState {
 pub struct Machine<T> {
     terms: Terms,
     times: Times,
-    slots: HashMap<i32, Slot<T>>,
+    slots: Numbered<Slot<T>>,
     last_id: i32,
     queue: VecDeque<Call<T>>,
     /// Sent and perhaps not accepted yet, oldest first.
@@ -143,7 +143,7 @@ impl<T: Ticket> Machine<T> {
             next_ping: now + times.ping_every,
             terms,
             times,
-            slots: HashMap::default(),
+            slots: Numbered::default(),
             last_id: REGISTER_ID,
             queue: VecDeque::new(),
             unaccepted: VecDeque::new(),

@@ -103,7 +103,7 @@ impl Submissions {
             }
             None => return Err(Error::invalid("operation", "one must be set")),
         };
-        Ok(Ask::passed_on(verb, request, names)?.by(self.origin.clone()))
+        Ok(Ask::passed_on(verb, *request, names)?.by(self.origin.clone()))
     }
 
     fn go_on(&mut self, tag: u64, verb: Verb, begun: Begun) -> Option<SubmitResponse> {

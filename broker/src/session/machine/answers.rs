@@ -38,7 +38,7 @@ impl Reply {
     /// `None` for a frame that is not an answer of this protocol generation.
     pub(super) fn read(response: Response, native: bool) -> Option<Reply> {
         match response {
-            Response::Result(result) if native => Some(Reply::native(result)),
+            Response::Result(result) if native => Some(Reply::native(*result)),
             Response::Create(create) if !native => {
                 let machine = MachineResponse {
                     provider_id: create.provider_id.into(),

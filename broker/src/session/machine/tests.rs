@@ -130,7 +130,7 @@ impl Stage {
 
     fn answer(&mut self, id: i32, verb: Verb, code: Code) {
         let result = OperationResult { code: code.number(), ..Default::default() };
-        self.hear(id, verb.as_str(), Response::Result(result));
+        self.hear(id, verb.as_str(), Response::Result(result.into()));
     }
 
     fn pong(&mut self, sequence: u64, in_flight: Vec<i32>) {
@@ -189,7 +189,7 @@ fn nonsense_is_counted_and_disturbs_nothing() {
         payload: Some(operation_result::Payload::List(v1::ListPage::default())),
         ..Default::default()
     };
-    stage.hear(id, "create", Response::Result(list));
+    stage.hear(id, "create", Response::Result(list.into()));
     stage.hear(id, "create", Response::Create(v1::CreateResponse::default()));
     stage.machine.hear(DriverSide { operation_id: id, ..Default::default() }, stage.now);
     let registration = Response::Registration(Box::default());
@@ -260,7 +260,7 @@ fn an_acceptance_behind_a_line_full_of_answers_is_not_overdue_until_a_later_pong
         let page = v1::ListPage { machines: Vec::new(), more: true };
         let payload = Some(operation_result::Payload::List(page));
         let result = OperationResult { payload, ..Default::default() };
-        stage.hear(list, "list", Response::Result(result));
+        stage.hear(list, "list", Response::Result(result.into()));
         assert_eq!(stage.machine.accept_due(), Some(stage.now + seconds(5)));
     }
     // The driver read a ping that came after the create, and did not accept it.
@@ -377,7 +377,7 @@ fn a_list_without_an_end_is_given_up() {
         let page = v1::ListPage { machines: vec![v1::Machine::default(); 1_000], more: true };
         let payload = Some(operation_result::Payload::List(page));
         let result = OperationResult { payload, ..Default::default() };
-        let reply = Reply::read(Response::Result(result), true).expect("an answer");
+        let reply = Reply::read(Response::Result(result.into()), true).expect("an answer");
         reply.into_answer(&mut pages)
     });
     let answer = answer.expect("two million machines are too many");
@@ -396,7 +396,7 @@ fn pages_of_a_list_are_one_answer() {
         let page = v1::ListPage { machines: vec![machine], more: page < 2 };
         let payload = Some(operation_result::Payload::List(page));
         let result = OperationResult { payload, ..Default::default() };
-        stage.hear(id, "list", Response::Result(result));
+        stage.hear(id, "list", Response::Result(result.into()));
     }
     let fate = fate.borrow();
     let Some(Answer { payload: Payload::List(machines), .. }) = &fate.answer else {
