@@ -9,13 +9,12 @@ mod call;
 mod trace;
 
 use std::{
-    collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use tokio::{
-    sync::{Semaphore, mpsc, watch},
+    sync::{Semaphore, mpsc},
     time::{Instant, sleep, sleep_until, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -26,6 +25,7 @@ use crate::{
     answer::{Outcome, bounded},
     error::{Code, Error},
     fleet::Fleet,
+    maps::HashMap,
     operation::{Job, Operation},
     operations::{
         AddressId, Begin, ExecutionId, Finished, MachineKey, Orphan, Owed, Recollection, Report,
@@ -76,7 +76,8 @@ pub(crate) struct Executor {
 
 struct State {
     table: Table,
-    controls: HashMap<ExecutionId, Control>,
+    /// What runs, to be steered.
+    running: HashMap<ExecutionId, Operation>,
     sessions: HashMap<SessionId, Seat>,
     next_session: u64,
 }
@@ -95,12 +96,6 @@ pub(crate) struct Ears {
     pub(crate) orphans: mpsc::Sender<Orphan>,
 }
 
-/// How a running execution is steered.
-struct Control {
-    cancelled: CancellationToken,
-    deadline: watch::Sender<Instant>,
-}
-
 impl Executor {
     pub(crate) fn new(
         driver: Arc<dyn Driver>,
@@ -112,8 +107,8 @@ impl Executor {
         let state = State {
             // As many again may queue.
             table: Table::new(capacity.saturating_mul(2)),
-            controls: HashMap::new(),
-            sessions: HashMap::new(),
+            running: HashMap::default(),
+            sessions: HashMap::default(),
             next_session: 0,
         };
         Self {
@@ -184,11 +179,8 @@ impl Executor {
         let mut state = self.lock();
         match state.table.begin(job.request.clone(), ticket, job.deadline, now) {
             Begin::Start(id) => {
-                let cancelled = CancellationToken::new();
-                let (deadline, moves) = watch::channel(job.deadline);
-                let control = Control { cancelled: cancelled.clone(), deadline };
-                state.controls.insert(id, control);
-                let operation = Operation::new(job, cancelled, moves);
+                let operation = Operation::new(job);
+                state.running.insert(id, operation.clone());
                 self.tasks.spawn(self.clone().execute(id, operation));
                 Submitted::Pending { started: false }
             }
@@ -319,12 +311,12 @@ impl Executor {
 
     fn finish(&self, id: ExecutionId, outcome: Outcome) {
         let mut state = self.lock();
-        state.controls.remove(&id);
+        state.running.remove(&id);
         let Some(finished) = state.table.finish(id, outcome, Instant::now()) else { return };
         let Finished { report, tickets, told } = finished;
         let outcome = report.outcome.as_ref().as_ref().map_or_else(|e| e.code().as_str(), |_| "OK");
         let Request { verb, machine, .. } = &*report.request;
-        debug!(%verb, machine, outcome, "operation ended");
+        debug!(%verb, machine = machine.name(), outcome, "operation ended");
         let (mut heard, mut may_ask) = (Vec::new(), told);
         for Ticket { address, session, operation } in tickets {
             let event = Event::Ended { operation, report: report.clone() };
@@ -361,14 +353,14 @@ fn stopped() -> Error {
 
 impl State {
     fn cancel(&mut self, id: ExecutionId) {
-        if let Some(control) = self.controls.get(&id) {
-            control.cancelled.cancel();
+        if let Some(operation) = self.running.get(&id) {
+            operation.cancellation().cancel();
         }
     }
 
     fn postpone(&self, id: ExecutionId, deadline: Instant) {
-        if let Some(control) = self.controls.get(&id) {
-            control.deadline.send_replace(deadline);
+        if let Some(operation) = self.running.get(&id) {
+            operation.postpone(deadline);
         }
     }
 

@@ -2,7 +2,10 @@
 
 use std::{error::Error, fmt, sync::atomic::Ordering, time::Duration};
 
-use broker_proto::v1::{self as wire, broker_side::Control, driver_side::Response};
+use broker_proto::{
+    driving::{self, broker_side::Control, driver_side::Response},
+    v1 as wire,
+};
 use prost::Message as _;
 use tokio::{sync::mpsc, time::timeout};
 use tokio_stream::wrappers::ReceiverStream;
@@ -21,8 +24,8 @@ use crate::{
 /// A session that the broker welcomed.
 pub(super) struct Opened {
     pub(super) link: Link,
-    pub(super) outbound: mpsc::Sender<wire::DriverSide>,
-    pub(super) inbound: Streaming<wire::BrokerSide>,
+    pub(super) outbound: mpsc::Sender<driving::DriverSide>,
+    pub(super) inbound: Streaming<driving::BrokerSide>,
     /// Without the token, which is in the link.
     pub(super) welcome: wire::Welcome,
     pub(super) dead_after: Duration,
@@ -94,11 +97,7 @@ async fn welcome(
 ) -> Result<Opened, Failure> {
     let (outbound, frames) = mpsc::channel(OUTBOUND_FRAMES);
     // Sent at once, without waiting for the broker's "register".
-    let hello = wire::DriverSide {
-        operation_id: 1,
-        operation_type: "register".to_owned(),
-        response: Some(Response::Registration(registration)),
-    };
+    let hello = outbox::named(1, "register", Response::Registration(registration.into()));
     outbound.try_send(hello).expect("the channel is new and empty");
     let response = client.register(ReceiverStream::new(frames)).await.map_err(Failure::Status)?;
     let mut inbound = response.into_inner();
@@ -114,11 +113,11 @@ async fn welcome(
                     link: Link { client, session_token },
                     outbound,
                     inbound,
-                    welcome,
+                    welcome: *welcome,
                     dead_after: dead_after.unwrap_or(DEAD_AFTER).clamp(SHORTEST, LONGEST),
                 });
             }
-            Some(Control::Reject(reject)) => return Err(Failure::Rejected(reject.into())),
+            Some(Control::Reject(reject)) => return Err(Failure::Rejected((*reject).into())),
             // Also before a rejection: one that waits outside has a memory as well.
             Some(Control::Forget(forget)) => shared.executor.forget(&MachineKey::from_wire(forget)),
             // "register", which we did not wait for, or a frame of a later protocol.

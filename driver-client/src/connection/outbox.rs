@@ -2,7 +2,11 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use broker_proto::v1::{self as wire, driver_side::Response};
+use broker_proto::{
+    driving::{DriverSide, driver_side::Response},
+    v1 as wire,
+};
+use bytes::Bytes;
 
 use crate::{
     answer::{Outcome, Pages},
@@ -15,15 +19,15 @@ use crate::{
 /// two frames for each at most; and a few orphans, which come in only while there is little else.
 #[derive(Default)]
 pub(super) struct Outbox {
-    pong: Option<wire::DriverSide>,
-    control: VecDeque<wire::DriverSide>,
+    pong: Option<DriverSide>,
+    control: VecDeque<DriverSide>,
     answers: VecDeque<Answer>,
 }
 
 struct Answer {
     /// With an id it is a result, without one the end of a resumed operation.
     operation: Option<i32>,
-    verb: String,
+    verb: Bytes,
     report: Option<Report>,
     pages: Pages,
 }
@@ -45,22 +49,22 @@ impl Outbox {
 
     /// A pong that has not left yet is replaced: only the newest is of use.
     pub(super) fn pong(&mut self, pong: wire::Pong) {
-        self.pong = Some(frame(0, "pong", Response::Pong(pong)));
+        self.pong = Some(named(0, "pong", Response::Pong(pong)));
     }
 
     pub(super) fn accepted(&mut self, operation: i32, verb: Verb) {
         let accepted = Response::Accepted(wire::Accepted {});
-        self.control.push_back(frame(operation, verb.as_str(), accepted));
+        self.control.push_back(named(operation, verb.as_str(), accepted));
     }
 
     pub(super) fn drain(&mut self, reason: &str) {
         let drain = wire::Drain { reason: reason.to_owned(), after: None };
-        self.control.push_back(frame(0, "drain", Response::Drain(drain)));
+        self.control.push_back(named(0, "drain", Response::Drain(drain)));
     }
 
     /// An operation of an earlier session that still runs.
     pub(super) fn still_runs(&mut self, request: &Request) {
-        self.control.push_back(frame(0, "resumed", Response::Resumed(resumed(request))));
+        self.control.push_back(named(0, "resumed", Response::Resumed(resumed(request).into())));
     }
 
     /// An operation that another broker asked for, and whose callers may come to this one.
@@ -70,13 +74,12 @@ impl Outbox {
             Orphan::Ended(report) => ended(report),
         };
         let resumed = wire::Resumed { elsewhere: true, ..resumed };
-        self.control.push_back(frame(0, "resumed", Response::Resumed(resumed)));
+        self.control.push_back(named(0, "resumed", Response::Resumed(resumed.into())));
     }
 
     /// An answer without an execution, a refusal or a remembered one: if it is lost, so be it.
-    pub(super) fn answer(&mut self, operation: i32, verb: &str, outcome: Arc<Outcome>) {
+    pub(super) fn answer(&mut self, operation: i32, verb: Bytes, outcome: Arc<Outcome>) {
         let pages = Pages::new(outcome);
-        let verb = verb.to_owned();
         self.answers.push_back(Answer { operation: Some(operation), verb, report: None, pages });
     }
 
@@ -90,7 +93,7 @@ impl Outbox {
             && report.request.verb != Verb::List
             && self.answers.is_empty()
         {
-            let is_its_own = |frame: &wire::DriverSide| {
+            let is_its_own = |frame: &DriverSide| {
                 frame.operation_id == id && matches!(frame.response, Some(Response::Accepted(_)))
             };
             if let Some(at) = self.control.iter().position(is_its_own) {
@@ -98,26 +101,26 @@ impl Outbox {
             }
         }
         let pages = Pages::new(report.outcome.clone());
-        let verb = report.request.verb.as_str().to_owned();
+        let verb = Bytes::from_static(report.request.verb.as_str().as_bytes());
         self.answers.push_back(Answer { operation, verb, report: Some(report), pages });
     }
 
     /// The next frame, and whose last one it is.
-    pub(super) fn next(&mut self) -> Option<(wire::DriverSide, Option<Answered>)> {
+    pub(super) fn next(&mut self) -> Option<(DriverSide, Option<Answered>)> {
         if let Some(frame) = self.pong.take().or_else(|| self.control.pop_front()) {
             return Some((frame, None));
         }
         let mut answer = self.answers.pop_front()?;
         let result = answer.pages.next()?;
         let frame = match (answer.operation, &answer.report) {
-            (Some(id), _) => frame(id, &answer.verb, Response::Result(result)),
+            (Some(id), _) => frame(id, answer.verb.clone(), Response::Result(result)),
             (None, Some(report)) => {
                 let resumed = wire::Resumed {
                     result: Some(result),
                     age: report.ended.elapsed().try_into().ok(),
                     ..resumed(&report.request)
                 };
-                frame(0, "resumed", Response::Resumed(resumed))
+                named(0, "resumed", Response::Resumed(resumed.into()))
             }
             (None, None) => return None,
         };
@@ -136,16 +139,20 @@ impl Outbox {
     }
 }
 
-pub(super) fn frame(id: i32, kind: &str, response: Response) -> wire::DriverSide {
-    wire::DriverSide { operation_id: id, operation_type: kind.to_owned(), response: Some(response) }
+fn frame(id: i32, kind: Bytes, response: Response) -> DriverSide {
+    DriverSide { operation_id: id, operation_type: kind, response: Some(response) }
+}
+
+pub(super) fn named(id: i32, kind: &'static str, response: Response) -> DriverSide {
+    frame(id, Bytes::from_static(kind.as_bytes()), response)
 }
 
 /// An operation as the broker knows it from an earlier stream.
 pub(super) fn resumed(request: &Request) -> wire::Resumed {
     wire::Resumed {
         verb: request.verb.as_str().to_owned(),
-        class: Some(request.class.to_wire()),
-        machine_name: request.machine.clone(),
+        class: Some(request.class().to_wire()),
+        machine_name: request.machine.name().to_owned(),
         request_id: request.request_id.clone(),
         ..Default::default()
     }

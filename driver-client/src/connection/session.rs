@@ -13,7 +13,8 @@ use std::{
     time::Duration,
 };
 
-use broker_proto::v1::{self as wire, broker_side::Control};
+use broker_proto::driving::{self as wire, broker_side::Control};
+use bytes::Bytes;
 use futures::FutureExt as _;
 use tokio::{
     sync::mpsc::{self, Permit},
@@ -27,7 +28,7 @@ use super::{
     outbox::{Answered, Outbox},
 };
 use crate::{
-    classes::Classes,
+    classes::{Classes, Names},
     error::{Code, Error},
     executor::{Ears, Event, Submitted},
     fleet::Target,
@@ -83,6 +84,8 @@ pub(super) struct Session<'a> {
     target: &'a Target,
     id: SessionId,
     classes: Arc<Classes>,
+    /// Of the classes that it has named.
+    names: Names,
     events: mpsc::Receiver<Event>,
     orphans: mpsc::Receiver<Orphan>,
     outbox: Outbox,
@@ -132,6 +135,7 @@ impl<'a> Session<'a> {
             target,
             id,
             classes,
+            names: Names::default(),
             events,
             orphans,
             outbox,
@@ -266,19 +270,19 @@ impl<'a> Session<'a> {
             }
             (None, Some(params)) => self.operation(id, &frame.operation_type, params),
             (Some(Control::Welcome(_) | Control::Reject(_)), _) | (None, None) => {
-                debug!(kind = frame.operation_type, "ignoring a frame");
+                debug!(kind = ?frame.operation_type, "ignoring a frame");
             }
         }
     }
 
-    fn extend(&self, id: i32, extend: wire::Extend) {
+    fn extend(&self, id: i32, extend: broker_proto::v1::Extend) {
         // A time that is over, or none, extends nothing.
         if let Some(left) = extend.time_left.and_then(time_left) {
             self.shared.executor.extend(self.id, id, Instant::now() + left);
         }
     }
 
-    fn operation(&mut self, id: i32, kind: &str, params: wire::OperationParams) {
+    fn operation(&mut self, id: i32, kind: &Bytes, params: wire::OperationParams) {
         if self.outstanding.contains_key(&id) {
             // Answering would end the first one; not answering harms only who broke the rules.
             warn!(id, "the broker used the id of a running operation again");
@@ -291,22 +295,22 @@ impl<'a> Session<'a> {
                     self.outbox.accepted(id, verb);
                 }
             }
-            Ok((verb, Submitted::Answered(outcome))) => {
-                self.outbox.answer(id, verb.as_str(), outcome);
+            Ok((_, Submitted::Answered(outcome))) => {
+                self.outbox.answer(id, kind.clone(), outcome);
             }
-            Err(error) => self.outbox.answer(id, kind, Arc::new(Err(error))),
+            Err(error) => self.outbox.answer(id, kind.clone(), Arc::new(Err(error))),
         }
     }
 
     fn admit(
-        &self,
+        &mut self,
         id: i32,
-        kind: &str,
+        kind: &Bytes,
         params: wire::OperationParams,
     ) -> Result<(Verb, Submitted), Error> {
-        let verb = kind
-            .parse()
+        let verb = std::str::from_utf8(kind)
             .ok()
+            .and_then(|kind| kind.parse().ok())
             .filter(|verb| self.shared.executor.driver().verbs().contains(verb))
             .ok_or_else(|| {
                 Error::new(Code::Unimplemented, "this driver does not implement the operation")
@@ -314,14 +318,15 @@ impl<'a> Session<'a> {
         if self.outstanding.len() >= self.most_outstanding {
             return Err(busy());
         }
-        let job = Job::from_wire(verb, params, self.classes.clone(), Instant::now())?;
+        let query = self.names.read(&params.class, &params.machine_class)?;
+        let job = Job::from_wire(verb, params, query, self.classes.clone(), self.heard)?;
         let ticket = Ticket { address: self.address, session: Some(self.id), operation: Some(id) };
         Ok((verb, self.shared.executor.submit(ticket, job)))
     }
 
     fn pong(&mut self, sequence: u64) {
         let accepted = self.outstanding.iter().filter(|(_, operation)| operation.accepted);
-        self.outbox.pong(wire::Pong {
+        self.outbox.pong(broker_proto::v1::Pong {
             sequence,
             in_flight: accepted.map(|(id, _)| *id).collect(),
             free_slots: self.shared.executor.free_slots().try_into().unwrap_or(u32::MAX),
@@ -389,7 +394,7 @@ impl<'a> Session<'a> {
 /// Says goodbye and waits for the broker to close the stream, which proves that it read all.
 async fn goodbye(mut inbound: Inbound, outbound: Outbound) -> bool {
     let farewell = async {
-        let kind = "unregister".to_owned();
+        let kind = Bytes::from_static(b"unregister");
         let unregister = wire::DriverSide { operation_type: kind, ..Default::default() };
         outbound.send(unregister).await.ok();
         // The half-close.

@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use broker_proto::v1::{self as wire, broker_side::Control, driver_side::Response as Frame};
+use broker_proto::{
+    driving::OperationParams,
+    v1::{self as wire, broker_side::Control, driver_side::Response as Frame},
+};
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
@@ -13,7 +16,7 @@ use super::{
 };
 use crate::{
     CancellationToken, Code, Config, Verb,
-    classes::Classes,
+    classes::{ClassQuery, Classes},
     executor::{Ears, Event, Executor},
     fleet::Fleet,
     operation::Job,
@@ -97,13 +100,11 @@ async fn what_is_broken_off_is_not_sent_again_by_itself() {
     let (sender, mut events) = mpsc::channel(2);
     let (orphans, _) = mpsc::channel(1);
     let (session, _) = executor.join(AddressId(0), Ears { events: sender, orphans });
-    let params = wire::OperationParams {
-        machine_name: "stubborn-m".into(),
-        class: Some(wire::ClassRef::default()),
-        ..Default::default()
-    };
+    let params = OperationParams { machine_name: "stubborn-m".into(), ..Default::default() };
+    let query = Arc::new(ClassQuery::new(Default::default(), &Default::default()));
     let classes = Arc::new(Classes::new());
-    let job = Job::from_wire(Verb::Create, params, classes, Instant::now()).expect("it is fine");
+    let job = Job::from_wire(Verb::Create, params, query, classes, Instant::now());
+    let job = job.expect("it is fine");
     let ticket = Ticket { address: AddressId(0), session: Some(session), operation: Some(1) };
     executor.submit(ticket, job);
     script.called(1).await;
