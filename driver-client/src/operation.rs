@@ -56,6 +56,11 @@ impl Operation {
         operation
     }
 
+    /// Without making a token that nobody else wants.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.0.cancelled.get().is_some_and(CancellationToken::is_cancelled)
+    }
+
     /// Someone waits for longer.
     pub(crate) fn postpone(&self, deadline: Instant) {
         *self.0.deadline.lock().unwrap_or_else(PoisonError::into_inner) = deadline;

@@ -255,11 +255,11 @@ impl Table {
         Begin::Joined { execution: id, started: execution.started, deadline: execution.deadline }
     }
 
-    /// The execution got its slot. Returns who has to hear that it was accepted.
-    pub(crate) fn started(&mut self, id: ExecutionId) -> Vec<Ticket> {
-        let Some(execution) = self.executions.get_mut(&id) else { return Vec::new() };
+    /// The execution got its slot. Tells everyone who has to hear that it was accepted.
+    pub(crate) fn started(&mut self, id: ExecutionId, mut tell: impl FnMut(Ticket)) {
+        let Some(execution) = self.executions.get_mut(&id) else { return };
         execution.started = true;
-        execution.waiters.iter().map(|waiter| waiter.ticket).collect()
+        execution.waiters.iter().for_each(|waiter| tell(waiter.ticket));
     }
 
     /// Withdraws one waiter. Returns the execution to stop when that was the last one interested.
