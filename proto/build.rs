@@ -55,6 +55,17 @@ const BOXED: [&str; 10] = [
     "SubmitRequest.operation.get_status",
     "SubmitRequest.operation.initialize",
 ];
+/// The messages of every operation as a driver has them: the class is the same from one to the next, and
+/// need not be read each time.
+const DRIVEN: [&str; 3] = ["BrokerSide", "DriverSide", "OperationParams"];
+const DRIVEN_AS_BYTES: [&str; 4] = [
+    "BrokerSide.operation_type",
+    "DriverSide.operation_type",
+    "OperationParams.class",
+    "OperationParams.machine_class",
+];
+/// Has a field that is hidden, which nobody can tell from its bytes.
+const OPAQUE: &str = "machine_class";
 /// Encoded by the broker itself, from what it has at hand.
 const PARAMS: &str = "OperationParams";
 
@@ -71,13 +82,17 @@ fn main() -> Result<(), Box<dyn Error>> {
         pool.all_messages().filter(|message| message.package_name() == PACKAGE).collect();
     let reticent: Vec<&MessageDescriptor> =
         ours.iter().filter(|message| message.fields().any(|field| is_hidden(&field))).collect();
-    let is_passed_on = |message: &&MessageDescriptor| PASSED_ON.contains(&message.name());
-    let reticent_passed: Vec<_> = reticent.iter().copied().filter(is_passed_on).collect();
-    fs::write(out.join("debug.rs"), debug_impls(&reticent)?)?;
-    fs::write(out.join("passing_debug.rs"), debug_impls(&reticent_passed)?)?;
+    fs::write(out.join("debug.rs"), debug_impls(&reticent, None)?)?;
     fs::write(out.join("messages.rs"), table(&ours, "v1")?)?;
-    let passed: Vec<_> = ours.iter().filter(is_passed_on).cloned().collect();
-    fs::write(out.join("passing_messages.rs"), table(&passed, "passing")?)?;
+    for (module, names, opaque) in
+        [("passing", &PASSED_ON[..], None), ("driving", &DRIVEN, Some(OPAQUE))]
+    {
+        let is_in = |message: &&MessageDescriptor| names.contains(&message.name());
+        let reticent: Vec<_> = reticent.iter().copied().filter(is_in).collect();
+        let messages: Vec<_> = ours.iter().filter(is_in).cloned().collect();
+        fs::write(out.join(format!("{module}_debug.rs")), debug_impls(&reticent, opaque)?)?;
+        fs::write(out.join(format!("{module}_messages.rs")), table(&messages, module)?)?;
+    }
 
     let configure = || {
         tonic_prost_build::configure()
@@ -89,29 +104,43 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     configure().compile_fds(compiler.file_descriptor_set())?;
 
-    let passing = out.join("passing");
-    fs::create_dir_all(&passing)?;
-    let others = ours.iter().filter(|message| !is_passed_on(message) && message.name() != PARAMS);
-    let mut configure = configure()
-        .out_dir(&passing)
+    // A module with types of its own for some messages, and those of `v1` for the others.
+    let own_types = |module: &str, names: &[&str]| -> Result<_, Box<dyn Error>> {
+        let folder = out.join(module);
+        fs::create_dir_all(&folder)?;
+        let mut configure = configure().out_dir(&folder);
+        for boxed in BOXED {
+            configure = configure.boxed(format!(".{PACKAGE}.{boxed}"));
+        }
+        for other in ours.iter().filter(|message| !names.contains(&message.name())) {
+            let (path, name) = (format!(".{}", other.full_name()), other.name());
+            configure = configure.extern_path(path, format!("crate::v1::{name}"));
+        }
+        Ok(configure)
+    };
+    let files = compiler.file_descriptor_set();
+    let with_params: Vec<&str> = PASSED_ON.into_iter().chain([PARAMS]).collect();
+    own_types("passing", &with_params)?
         .build_client(false)
-        .extern_path(format!(".{PACKAGE}.{PARAMS}"), "crate::passing::Params");
-    for boxed in BOXED {
-        configure = configure.boxed(format!(".{PACKAGE}.{boxed}"));
-    }
-    for other in others {
-        let (path, name) = (format!(".{}", other.full_name()), other.name());
-        configure = configure.extern_path(path, format!("crate::v1::{name}"));
-    }
-    configure.compile_fds(with_bytes(compiler.file_descriptor_set())?)?;
+        .extern_path(format!(".{PACKAGE}.{PARAMS}"), "crate::passing::Params")
+        .compile_fds(with_bytes(files.clone(), &["Drivers", "Machines"], &AS_BYTES)?)?;
+    own_types("driving", &DRIVEN)?.build_server(false).compile_fds(with_bytes(
+        files,
+        &["Drivers"],
+        &DRIVEN_AS_BYTES,
+    )?)?;
     Ok(())
 }
 
-/// The same descriptors with the fields [`AS_BYTES`], of the services that operations pass through.
-fn with_bytes(mut files: FileDescriptorSet) -> Result<FileDescriptorSet, Box<dyn Error>> {
-    let mut left: Vec<&str> = AS_BYTES.to_vec();
+/// The same descriptors, with these services alone and these fields as bytes.
+fn with_bytes(
+    mut files: FileDescriptorSet,
+    services: &[&str],
+    fields: &[&str],
+) -> Result<FileDescriptorSet, Box<dyn Error>> {
+    let mut left: Vec<&str> = fields.to_vec();
     for file in files.file.iter_mut().filter(|file| file.package() == PACKAGE) {
-        file.service.retain(|service| service.name() != "Registry");
+        file.service.retain(|service| services.contains(&service.name()));
         for message in &mut file.message_type {
             let name = message.name().to_owned();
             for field in &mut message.field {
@@ -133,8 +162,11 @@ fn is_hidden(field: &protox::prost_reflect::FieldDescriptor) -> bool {
     options.get_field_by_name("debug_redact").is_some_and(|value| *value == Value::Bool(true))
 }
 
-/// A `Debug` for each of these messages that shows all but the hidden fields.
-fn debug_impls(messages: &[&MessageDescriptor]) -> Result<String, Box<dyn Error>> {
+/// A `Debug` for each of these messages that shows all but the hidden fields and `opaque` ones.
+fn debug_impls(
+    messages: &[&MessageDescriptor],
+    opaque: Option<&str>,
+) -> Result<String, Box<dyn Error>> {
     let mut code = String::new();
     for message in messages {
         if message.oneofs().any(|oneof| !oneof.is_synthetic()) {
@@ -148,7 +180,7 @@ fn debug_impls(messages: &[&MessageDescriptor]) -> Result<String, Box<dyn Error>
              f.debug_struct(\"{name}\")"
         )?;
         for field in message.fields() {
-            let shown = if is_hidden(&field) {
+            let shown = if is_hidden(&field) || Some(field.name()) == opaque {
                 "&::core::format_args!(\"[hidden]\")".to_owned()
             } else {
                 format!("&self.{}", field.name())

@@ -3,7 +3,6 @@
 use std::{sync::Arc, time::Duration};
 
 use broker_proto::v1::{self as wire, operation_result};
-use prost::Message as _;
 
 use crate::{
     error::Error,
@@ -40,7 +39,7 @@ pub(crate) fn bounded(outcome: Outcome) -> Outcome {
         Ok(Payload::Machine(machine)) => Some(machine),
         Err(error) => error.machine(),
     };
-    match machine.map_or(0, |machine| machine_to_wire(machine).encoded_len()) {
+    match machine.map_or(0, Machine::text_bytes) {
         bytes if bytes > ANSWER_BYTES => Err(too_large(bytes)),
         _ => outcome,
     }
@@ -121,6 +120,16 @@ fn error_to_wire(error: &Error) -> wire::OperationResult {
     }
 }
 
+impl Machine {
+    fn text_bytes(&self) -> usize {
+        let addresses = self.addresses.iter().map(|one| one.kind.len() + one.address.len());
+        self.provider_id.len()
+            + self.node_name.len()
+            + self.last_known_state.len()
+            + addresses.sum::<usize>()
+    }
+}
+
 fn machine_to_wire(machine: &Machine) -> wire::MachineResponse {
     wire::MachineResponse {
         provider_id: machine.provider_id.clone(),
@@ -155,6 +164,8 @@ fn duration_to_wire(duration: Duration) -> Option<prost_types::Duration> {
 
 #[cfg(test)]
 mod tests {
+    use prost::Message as _;
+
     use super::*;
 
     fn machines(count: usize, name_bytes: usize) -> Vec<ListedMachine> {

@@ -10,6 +10,7 @@
 //! one that is gone has to come to an end. Without either, a lookup waits, up to its operation's deadline.
 
 mod cache;
+mod names;
 mod parse;
 
 use std::{sync::Arc, time::Duration};
@@ -23,13 +24,9 @@ use tokio::{
 use tonic::{Code, Status};
 
 use self::cache::Cache;
+pub(crate) use self::names::{ClassQuery, Names};
 use crate::{
-    config::Token,
-    dial::Client,
-    error,
-    fleet::Fleet,
-    operations::{AddressId, ClassRef},
-    secret::Secret,
+    config::Token, dial::Client, error, fleet::Fleet, operations::AddressId, secret::Secret,
 };
 
 /// A machine class, as the broker holds it.
@@ -90,16 +87,6 @@ impl From<LookupError> for error::Error {
         };
         Self::new(code, error.to_string())
     }
-}
-
-/// What identifies a class and its secret in a lookup.
-#[derive(Clone, Debug)]
-pub(crate) struct ClassQuery {
-    /// The name in the form the broker used, handed back as it is.
-    pub(crate) wire_name: String,
-    pub(crate) class: ClassRef,
-    pub(crate) revision: i32,
-    pub(crate) secret_revision: i32,
 }
 
 /// The way to the broker while a session is open.
@@ -192,18 +179,18 @@ impl Classes {
     pub(crate) async fn secret(
         &self,
         query: &ClassQuery,
+        revision: i32,
         deadline: Instant,
     ) -> Result<Arc<Secret>, LookupError> {
         if let Some((_, secret)) = &self.fixed {
             return Ok(secret.clone());
         }
         let deadline = patience(deadline);
-        let cell = self.secrets.cell(&query.class, query.secret_revision);
+        let cell = self.secrets.cell(&query.class, revision);
         let fetch = cell.get_or_try_init(|| async {
             let reply = self
                 .ask("secret", deadline, |Link { mut client, session_token }| async move {
                     let class = Some(query.class.to_wire());
-                    let revision = query.secret_revision;
                     let session_token = session_token.expose().to_owned();
                     let meta =
                         wire::SecretMeta { revision, session_token, class, ..Default::default() };

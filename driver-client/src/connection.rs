@@ -4,6 +4,7 @@
 //! over.
 
 mod handshake;
+mod mailbox;
 mod outbox;
 mod session;
 
@@ -194,9 +195,10 @@ impl Connection {
         self.replica = replica_id;
         let (address, target) = (self.address, &self.target);
         self.shared.fleet.opened(address, target, &opened.welcome, opened.link);
-        let classes = self.classes.clone();
-        let session = Session::new(&self.shared, address, target, classes, opened.dead_after);
-        let end = session.run(opened.inbound, opened.outbound).await;
+        let (classes, mailbox) = (self.classes.clone(), opened.mailbox);
+        let dead_after = opened.dead_after;
+        let session = Session::new(&self.shared, address, target, classes, mailbox, dead_after);
+        let end = session.run(opened.inbound).await;
         self.shared.fleet.closed(self.address);
         self.classes.disconnect();
         let wait = match &end {

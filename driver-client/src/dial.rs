@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, time::Duration};
 
-use broker_proto::v1::drivers_client::DriversClient;
+use broker_proto::driving::drivers_client::DriversClient;
 use broker_tls::Tls;
 use tonic::{
     Request, Status,

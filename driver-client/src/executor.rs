@@ -1,7 +1,7 @@
 //! Runs the driver's code: one task per execution, up to the capacity, bounded in time.
 //!
 //! Shared by all sessions. A session [submits](Executor::submit) what it is asked and hears of it
-//! through its [`Event`]s. What exceeds the capacity, which can only happen with several brokers,
+//! with its [`Ears`]. What exceeds the capacity, which can only happen with several brokers,
 //! waits for [`QUEUE_WAIT`] and is then refused with `RESOURCE_EXHAUSTED`: shorter than a broker
 //! waits for Accepted, so that it never takes a full driver for a dead one.
 
@@ -9,13 +9,14 @@ mod call;
 mod trace;
 
 use std::{
-    collections::HashMap,
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::Poll,
     time::Duration,
 };
 
 use tokio::{
-    sync::{Semaphore, mpsc, watch},
+    sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, sleep, sleep_until, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -26,6 +27,7 @@ use crate::{
     answer::{Outcome, bounded},
     error::{Code, Error},
     fleet::Fleet,
+    maps::HashMap,
     operation::{Job, Operation},
     operations::{
         AddressId, Begin, ExecutionId, Finished, MachineKey, Orphan, Owed, Recollection, Report,
@@ -39,33 +41,29 @@ const QUEUE_WAIT: Duration = Duration::from_secs(3);
 /// When a driver that stopped may be there again.
 const RETRY_STOPPED: Duration = Duration::from_secs(5);
 
-/// What a session hears of the operations it submitted.
-#[derive(Debug)]
-pub(crate) enum Event {
-    Started {
-        operation: i32,
-    },
-    /// Without an id it is an operation taken over from an earlier session.
-    Ended {
-        operation: Option<i32>,
-        report: Report,
-    },
+/// How a session hears of the operations it submitted. Whoever tells holds the executor's lock: what is
+/// told of one operation is told in order, and nobody may come back here.
+pub(crate) trait Ears: Send + Sync {
+    /// The driver's code runs, or is about to.
+    fn started(&self, operation: i32);
+    /// Without an id it is an operation taken over from an earlier session. `false`: the session is over,
+    /// and did not hear it.
+    fn ended(&self, operation: Option<i32>, report: Report) -> bool;
+    fn orphan(&self, orphan: Orphan);
 }
 
 /// What became of a submission.
 #[derive(Debug)]
 pub(crate) enum Submitted {
-    /// Events will tell. `started`: it runs already.
-    Pending {
-        started: bool,
-    },
+    /// The session will hear of it.
+    Pending,
     Answered(Arc<Outcome>),
 }
 
 pub(crate) struct Executor {
     driver: Arc<dyn Driver>,
     state: Mutex<State>,
-    slots: Semaphore,
+    slots: Arc<Semaphore>,
     capacity: usize,
     tasks: TaskTracker,
     cancel_grace: Duration,
@@ -76,7 +74,8 @@ pub(crate) struct Executor {
 
 struct State {
     table: Table,
-    controls: HashMap<ExecutionId, Control>,
+    /// What runs, to be steered.
+    running: HashMap<ExecutionId, Operation>,
     sessions: HashMap<SessionId, Seat>,
     next_session: u64,
 }
@@ -84,21 +83,7 @@ struct State {
 /// A session: with which broker it is, and how it is told.
 struct Seat {
     address: AddressId,
-    ears: Ears,
-}
-
-/// How a session is told.
-pub(crate) struct Ears {
-    /// Must have room for two events per outstanding operation.
-    pub(crate) events: mpsc::Sender<Event>,
-    /// What is lost here is no harm: a retry only costs more.
-    pub(crate) orphans: mpsc::Sender<Orphan>,
-}
-
-/// How a running execution is steered.
-struct Control {
-    cancelled: CancellationToken,
-    deadline: watch::Sender<Instant>,
+    ears: Arc<dyn Ears>,
 }
 
 impl Executor {
@@ -112,14 +97,14 @@ impl Executor {
         let state = State {
             // As many again may queue.
             table: Table::new(capacity.saturating_mul(2)),
-            controls: HashMap::new(),
-            sessions: HashMap::new(),
+            running: HashMap::default(),
+            sessions: HashMap::default(),
             next_session: 0,
         };
         Self {
             driver,
             state: Mutex::new(state),
-            slots: Semaphore::new(capacity),
+            slots: Arc::new(Semaphore::new(capacity)),
             capacity,
             tasks: TaskTracker::new(),
             cancel_grace,
@@ -141,7 +126,7 @@ impl Executor {
     }
 
     /// Seats a session: gives it an id and what its predecessors at this address left behind.
-    pub(crate) fn join(&self, address: AddressId, ears: Ears) -> (SessionId, Resume) {
+    pub(crate) fn join(&self, address: AddressId, ears: Arc<dyn Ears>) -> (SessionId, Resume) {
         let mut state = self.lock();
         let session = SessionId(state.next_session);
         state.next_session += 1;
@@ -179,22 +164,28 @@ impl Executor {
         }
     }
 
-    pub(crate) fn submit(self: &Arc<Self>, ticket: Ticket, job: Job) -> Submitted {
-        let now = Instant::now();
+    pub(crate) fn submit(self: &Arc<Self>, ticket: Ticket, job: Job, now: Instant) -> Submitted {
+        // Nearly always there is a free one.
+        let slot = self.slots.clone().try_acquire_owned().ok();
         let mut state = self.lock();
-        match state.table.begin(job.request.clone(), ticket, job.deadline, now) {
+        let State { table, running, sessions, .. } = &mut *state;
+        match table.begin(job.request.clone(), ticket, job.deadline, now) {
             Begin::Start(id) => {
-                let cancelled = CancellationToken::new();
-                let (deadline, moves) = watch::channel(job.deadline);
-                let control = Control { cancelled: cancelled.clone(), deadline };
-                state.controls.insert(id, control);
-                let operation = Operation::new(job, cancelled, moves);
-                self.tasks.spawn(self.clone().execute(id, operation));
-                Submitted::Pending { started: false }
+                let operation = Operation::new(job);
+                running.insert(id, operation.clone());
+                if slot.is_some() {
+                    table.started(id, |ticket| tell_started(sessions, ticket));
+                }
+                drop(state);
+                self.tasks.spawn(self.clone().execute(id, operation, slot));
+                Submitted::Pending
             }
             Begin::Joined { execution, started, deadline } => {
                 state.postpone(execution, deadline);
-                Submitted::Pending { started }
+                if started {
+                    tell_started(&state.sessions, ticket);
+                }
+                Submitted::Pending
             }
             Begin::Remembered(outcome) => Submitted::Answered(outcome),
             Begin::Refused(error) => Submitted::Answered(Arc::new(Err(error))),
@@ -257,34 +248,64 @@ impl Executor {
         self.tasks.wait().await;
     }
 
-    async fn execute(self: Arc<Self>, id: ExecutionId, operation: Operation) {
-        let outcome = self.outcome(id, &operation).await;
+    async fn execute(
+        self: Arc<Self>,
+        id: ExecutionId,
+        operation: Operation,
+        slot: Option<OwnedSemaphorePermit>,
+    ) {
+        let outcome = match slot {
+            Some(slot) => self.call(id, &operation, slot).await,
+            // In a box, as all that is rare: a task that is small is made quickly.
+            None => Box::pin(self.queue(id, &operation)).await,
+        };
         self.finish(id, bounded(outcome));
     }
 
-    async fn outcome(&self, id: ExecutionId, operation: &Operation) -> Outcome {
-        let _slot = tokio::select! {
+    async fn queue(&self, id: ExecutionId, operation: &Operation) -> Outcome {
+        let slot = tokio::select! {
             biased;
-            () = operation.cancellation().cancelled() => {
-                return Err(Error::cancelled("cancelled before it started"));
-            }
-            slot = timeout(QUEUE_WAIT, self.slots.acquire()) => match slot {
+            () = operation.cancellation().cancelled() => return Err(cancelled()),
+            slot = timeout(QUEUE_WAIT, self.slots.clone().acquire_owned()) => match slot {
                 Ok(Ok(slot)) => slot,
                 Ok(Err(_)) | Err(_) => return Err(busy()),
             },
         };
         self.started(id);
-        // The session was just woken, to run next on this very thread. Let it: driver code that
+        // The transport was just woken, to run next on this very thread. Let it: driver code that
         // blocks would keep it, and the heartbeat with it, from running at all.
         tokio::task::yield_now().await;
-        tokio::select! {
-            biased;
-            () = self.stop.cancelled() => Err(stopped()),
-            outcome = call::call(self.driver(), operation) => outcome,
-            code = self.overdue(id, operation) => {
-                Err(Error::new(code, format!("the {} did not end in time", operation.verb())))
-            }
+        self.call(id, operation, slot).await
+    }
+
+    async fn call(
+        &self,
+        id: ExecutionId,
+        operation: &Operation,
+        _slot: OwnedSemaphorePermit,
+    ) -> Outcome {
+        if self.stop.is_cancelled() {
+            return Err(stopped());
         }
+        if operation.is_cancelled() {
+            return Err(cancelled());
+        }
+        let mut call = pin!(call::call(self.driver(), operation));
+        // What ends at once needs no clock and nobody to stop it.
+        if let Poll::Ready(outcome) = futures::poll!(call.as_mut()) {
+            return outcome;
+        }
+        let call = async {
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => Err(stopped()),
+                outcome = call => outcome,
+                code = self.overdue(id, operation) => {
+                    Err(Error::new(code, format!("the {} did not end in time", operation.verb())))
+                }
+            }
+        };
+        Box::pin(call).await
     }
 
     /// Returns when the driver has had its chance: the grace time after the cancellation, or after
@@ -308,37 +329,34 @@ impl Executor {
     }
 
     fn started(&self, id: ExecutionId) {
-        let mut state = self.lock();
-        for ticket in state.table.started(id) {
-            if let (Some(session), Some(operation)) = (ticket.session, ticket.operation) {
-                // If the session is gone, nobody needs to hear it.
-                state.send(session, Event::Started { operation }).ok();
-            }
-        }
+        let State { table, sessions, .. } = &mut *self.lock();
+        table.started(id, |ticket| tell_started(sessions, ticket));
     }
 
     fn finish(&self, id: ExecutionId, outcome: Outcome) {
+        let now = Instant::now();
         let mut state = self.lock();
-        state.controls.remove(&id);
-        let Some(finished) = state.table.finish(id, outcome, Instant::now()) else { return };
-        let Finished { report, tickets, told } = finished;
+        let State { table, running, sessions, .. } = &mut *state;
+        running.remove(&id);
+        let Some(finished) = table.finish(id, outcome, now) else { return };
+        let Finished { report, mut tickets, told } = finished;
         let outcome = report.outcome.as_ref().as_ref().map_or_else(|e| e.code().as_str(), |_| "OK");
         let Request { verb, machine, .. } = &*report.request;
-        debug!(%verb, machine, outcome, "operation ended");
-        let (mut heard, mut may_ask) = (Vec::new(), told);
-        for Ticket { address, session, operation } in tickets {
-            let event = Event::Ended { operation, report: report.clone() };
-            match session.filter(|session| state.send(*session, event).is_ok()) {
-                Some(_) => heard.push(address),
-                None => {
-                    may_ask.extend(self.fleet.kin(address));
-                    state.table.undelivered(address, report.clone());
-                }
+        debug!(%verb, machine = machine.name(), outcome, "operation ended");
+        let mut may_ask = told;
+        tickets.retain(|Ticket { address, session, operation }| {
+            let seat = session.and_then(|session| sessions.get(&session));
+            let hears = seat.is_some_and(|seat| seat.ears.ended(*operation, report.clone()));
+            if !hears {
+                may_ask.extend(self.fleet.kin(*address));
+                table.undelivered(*address, report.clone());
             }
-        }
-        if report.request.verb.mutates() {
+            hears
+        });
+        if report.request.verb.mutates() && !may_ask.is_empty() {
+            let has_heard = |address| tickets.iter().any(|ticket| ticket.address == address);
             state.tell(&Orphan::Ended(report), |address| {
-                !heard.contains(&address) && may_ask.contains(&address)
+                !has_heard(address) && may_ask.contains(&address)
             });
         }
     }
@@ -347,6 +365,19 @@ impl Executor {
         // No code under this lock can leave the table half-changed and panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn tell_started(sessions: &HashMap<SessionId, Seat>, ticket: Ticket) {
+    // If the session is gone, nobody needs to hear it.
+    if let Some(operation) = ticket.operation
+        && let Some(seat) = ticket.session.and_then(|session| sessions.get(&session))
+    {
+        seat.ears.started(operation);
+    }
+}
+
+fn cancelled() -> Error {
+    Error::cancelled("cancelled before it started")
 }
 
 /// The answer when the driver stops in the middle of an operation.
@@ -361,20 +392,15 @@ fn stopped() -> Error {
 
 impl State {
     fn cancel(&mut self, id: ExecutionId) {
-        if let Some(control) = self.controls.get(&id) {
-            control.cancelled.cancel();
+        if let Some(operation) = self.running.get(&id) {
+            operation.cancellation().cancel();
         }
     }
 
     fn postpone(&self, id: ExecutionId, deadline: Instant) {
-        if let Some(control) = self.controls.get(&id) {
-            control.deadline.send_replace(deadline);
+        if let Some(operation) = self.running.get(&id) {
+            operation.postpone(deadline);
         }
-    }
-
-    fn send(&self, session: SessionId, event: Event) -> Result<(), ()> {
-        let seat = self.sessions.get(&session).ok_or(())?;
-        seat.ears.events.try_send(event).map_err(|_| ())
     }
 
     /// Tells the brokers that `may_know`, and returns which these are.
@@ -382,8 +408,7 @@ impl State {
         let seats = self.sessions.values().filter(|seat| may_know(seat.address));
         seats
             .map(|seat| {
-                // Whoever is too far behind has to do without.
-                seat.ears.orphans.try_send(orphan.clone()).ok();
+                seat.ears.orphan(orphan.clone());
                 seat.address
             })
             .collect()

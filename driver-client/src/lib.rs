@@ -26,6 +26,7 @@ mod executor;
 mod fleet;
 mod instance;
 mod machine;
+mod maps;
 mod operation;
 mod operations;
 #[cfg(feature = "otlp")]

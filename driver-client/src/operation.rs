@@ -1,33 +1,40 @@
 //! One operation, as the driver's code sees it.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
 
-use broker_proto::v1 as wire;
+use broker_proto::driving as wire;
 use serde::de::DeserializeOwned;
-use tokio::{sync::watch, time::Instant};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     classes::{Class, ClassQuery, Classes, LookupError},
     error::Error,
-    operations::{ClassRef, Request},
+    operations::{ClassRef, Fingerprint, MachineKey, Request},
     secret::{Secret, Sensitive},
     verb::Verb,
 };
 
 /// What is asked, and the way to what is needed for it. Cheap to clone.
 #[derive(Clone)]
-pub struct Operation {
-    job: Arc<Job>,
-    cancelled: CancellationToken,
-    deadline: watch::Receiver<Instant>,
+pub struct Operation(Arc<Inner>);
+
+struct Inner {
+    job: Job,
+    deadline: Mutex<Instant>,
+    /// Made when somebody asks for it or cancels: most operations end before.
+    cancelled: OnceLock<CancellationToken>,
 }
 
 /// An operation as it came from the wire, before it has an execution.
 pub(crate) struct Job {
-    pub(crate) request: Request,
+    pub(crate) request: Arc<Request>,
     pub(crate) deadline: Instant,
-    query: ClassQuery,
+    query: Arc<ClassQuery>,
+    secret_revision: i32,
     last_known_state: String,
     user_data: Option<Sensitive>,
     volume_specs: Vec<String>,
@@ -37,75 +44,89 @@ pub(crate) struct Job {
 }
 
 impl Operation {
-    pub(crate) fn new(
-        job: Job,
-        cancelled: CancellationToken,
-        deadline: watch::Receiver<Instant>,
-    ) -> Self {
-        Self { job: Arc::new(job), cancelled, deadline }
+    pub(crate) fn new(job: Job) -> Self {
+        let deadline = Mutex::new(job.deadline);
+        Self(Arc::new(Inner { job, deadline, cancelled: OnceLock::new() }))
+    }
+
+    /// One that is cancelled when `token` is.
+    pub(crate) fn with_cancellation(job: Job, token: CancellationToken) -> Self {
+        let operation = Self::new(job);
+        operation.0.cancelled.get_or_init(|| token);
+        operation
+    }
+
+    /// Without making a token that nobody else wants.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.0.cancelled.get().is_some_and(CancellationToken::is_cancelled)
+    }
+
+    /// Someone waits for longer.
+    pub(crate) fn postpone(&self, deadline: Instant) {
+        *self.0.deadline.lock().unwrap_or_else(PoisonError::into_inner) = deadline;
     }
 
     pub fn verb(&self) -> Verb {
-        self.job.request.verb
+        self.0.job.request.verb
     }
 
     /// The class that the machine belongs to.
     pub fn class_ref(&self) -> &ClassRef {
-        &self.job.request.class
+        self.0.job.request.class()
     }
 
     /// The machine's name; empty for `list` and `get_volume_ids`.
     pub fn machine_name(&self) -> &str {
-        &self.job.request.machine
+        self.0.job.request.machine.name()
     }
 
     /// The provider's id of the machine, where it is known. For `list`: if set, only this machine
     /// is asked for.
     pub fn provider_id(&self) -> Option<&str> {
-        Some(self.job.request.provider_id.as_str()).filter(|id| !id.is_empty())
+        Some(self.0.job.request.provider_id.as_str()).filter(|id| !id.is_empty())
     }
 
     /// What this driver last said of the machine.
     pub fn last_known_state(&self) -> &str {
-        &self.job.last_known_state
+        &self.0.job.last_known_state
     }
 
     /// The caller's own id of the request, if it gave one.
     pub fn request_id(&self) -> Option<&str> {
-        Some(self.job.request.request_id.as_str()).filter(|id| !id.is_empty())
+        Some(self.0.job.request.request_id.as_str()).filter(|id| !id.is_empty())
     }
 
     /// For `get_volume_ids`: Kubernetes PersistentVolumeSpecs, as JSON.
     pub fn volume_specs(&self) -> &[String] {
-        &self.job.volume_specs
+        &self.0.job.volume_specs
     }
 
     /// The W3C trace context that this belongs to: the broker's span where it exports spans, or else
     /// that of the caller that this was started for, if it sent one. With the feature `otlp` the span
     /// around your code is a child of it; without, pass it on or make your spans its children.
     pub fn traceparent(&self) -> Option<&str> {
-        Some(self.job.traceparent.as_str()).filter(|parent| !parent.is_empty())
+        Some(self.0.job.traceparent.as_str()).filter(|parent| !parent.is_empty())
     }
 
     /// What belongs to [`traceparent`](Self::traceparent).
     pub fn tracestate(&self) -> Option<&str> {
-        Some(self.job.tracestate.as_str()).filter(|state| !state.is_empty())
+        Some(self.0.job.tracestate.as_str()).filter(|state| !state.is_empty())
     }
 
     /// When the last caller stops waiting. Moves if another one joins, here or at a broker.
     pub fn deadline(&self) -> Instant {
-        *self.deadline.borrow()
+        *self.0.deadline.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Cancelled when nobody wants the answer any more, or the deadline has passed. Then stop
     /// where that leaves nothing half-made, and answer; after a grace time the call is dropped.
     pub fn cancellation(&self) -> &CancellationToken {
-        &self.cancelled
+        self.0.cancelled.get_or_init(CancellationToken::new)
     }
 
     /// The class, from the cache or from the broker.
     pub async fn class(&self) -> Result<Arc<Class>, LookupError> {
-        self.job.classes.class(&self.job.query, self.deadline()).await
+        self.0.job.classes.class(&self.0.job.query, self.deadline()).await
     }
 
     /// The class's provider-specific part as `T`: its `spec` if it has one, else `providerSpec`.
@@ -115,7 +136,7 @@ impl Operation {
 
     /// Whether the class refers to a secret.
     pub fn has_secret(&self) -> bool {
-        self.job.query.secret_revision != 0
+        self.0.job.secret_revision != 0
     }
 
     /// The class's secret: `secretRef` and `credentialsSecretRef` merged, values decoded.
@@ -126,12 +147,13 @@ impl Operation {
         if !self.has_secret() {
             return Err(LookupError::NoSecret(self.class_ref().to_string()));
         }
-        self.job.classes.secret(&self.job.query, self.deadline()).await
+        let Job { query, secret_revision, classes, .. } = &self.0.job;
+        classes.secret(query, *secret_revision, self.deadline()).await
     }
 
     /// The machine's user data: the caller's, else `userData` of the class's secret, if any.
     pub async fn user_data(&self) -> Result<Option<Sensitive>, LookupError> {
-        if let Some(given) = &self.job.user_data {
+        if let Some(given) = &self.0.job.user_data {
             return Ok(Some(given.clone()));
         }
         if !self.has_secret() {
@@ -142,44 +164,31 @@ impl Operation {
 }
 
 impl Job {
-    /// Reads an operation frame. `Err` is the answer to a frame that makes no sense.
+    /// Reads an operation frame whose class is that of `query`. `Err` is the answer to a frame that
+    /// makes no sense.
     pub(crate) fn from_wire(
         verb: Verb,
         params: wire::OperationParams,
+        query: Arc<ClassQuery>,
         classes: Arc<Classes>,
         now: Instant,
     ) -> Result<Self, Error> {
-        let class = params.class.ok_or_else(|| Error::invalid_argument("no class reference"))?;
         if verb.names_a_machine() && params.machine_name.is_empty() {
             return Err(Error::invalid_argument("no machine name"));
         }
-        let meta = params.machine_class.unwrap_or_default();
-        let class = ClassRef {
-            api_version: class.api_version,
-            kind: class.kind,
-            namespace: some_or(class.namespace, "default"),
-            name: class.name,
-            provider: class.provider,
-        };
-        let query = ClassQuery {
-            wire_name: some_or(meta.name, &format!("{}/{}", class.namespace, class.name)),
-            class: class.clone(),
-            revision: meta.revision,
-            secret_revision: params.secret_revision,
-        };
         Ok(Self {
             deadline: now + time_for(verb, params.time_left)?,
-            request: Request {
+            request: Arc::new(Request {
                 verb,
-                class,
-                machine: params.machine_name,
+                machine: MachineKey::new(query.class.clone(), params.machine_name.into()),
                 provider_id: params.machine_id,
                 request_id: params.request_id,
-                user_data: params.user_data.as_deref().map(crate::operations::Fingerprint::of),
+                user_data: params.user_data.as_deref().map(Fingerprint::of),
                 // What is no time, such as a negative one, lets nothing be recalled.
                 recall_within: params.recall_within.map(|time| time.try_into().unwrap_or_default()),
-            },
+            }),
             query,
+            secret_revision: params.secret_revision,
             last_known_state: params.last_known_state,
             user_data: params.user_data.map(Sensitive::from),
             volume_specs: params.volume_specs,
@@ -206,8 +215,4 @@ pub(crate) fn time_left(given: prost_types::Duration) -> Option<Duration> {
         // Zero and, which does not convert, negative.
         _ => None,
     }
-}
-
-fn some_or(value: String, default: &str) -> String {
-    if value.is_empty() { default.to_owned() } else { value }
 }

@@ -23,11 +23,7 @@ mod memory;
 mod tests;
 mod unreported;
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
@@ -40,6 +36,7 @@ use self::{
 use crate::{
     answer::Outcome,
     error::{Code, Error},
+    maps::HashMap,
 };
 
 /// One broker address that we dial, by the order in which we came to know it.
@@ -179,8 +176,8 @@ struct Waiter {
 impl Table {
     pub(crate) fn new(room: usize) -> Self {
         Self {
-            executions: HashMap::new(),
-            machines: HashMap::new(),
+            executions: HashMap::default(),
+            machines: HashMap::default(),
             memory: Memory::default(),
             ends: Reports::default(),
             unreported: Unreported::default(),
@@ -193,13 +190,13 @@ impl Table {
     /// Decides what becomes of a request.
     pub(crate) fn begin(
         &mut self,
-        request: Request,
+        request: Arc<Request>,
         ticket: Ticket,
         deadline: Instant,
         now: Instant,
     ) -> Begin {
         if request.verb.mutates() {
-            if let Some(&execution) = self.machines.get(&request.machine_key()) {
+            if let Some(&execution) = self.machines.get(&request.machine) {
                 return self.join(execution, &request, ticket, deadline);
             }
             if let Some(outcome) = self.memory.recall(&request, now) {
@@ -215,13 +212,13 @@ impl Table {
         let execution = ExecutionId(self.next);
         self.next += 1;
         if request.verb.mutates() {
-            self.machines.insert(request.machine_key(), execution);
+            self.machines.insert(request.machine.clone(), execution);
             self.memory.began(&request);
         }
         self.executions.insert(
             execution,
             Execution {
-                request: Arc::new(request),
+                request,
                 began: now,
                 deadline,
                 started: false,
@@ -243,11 +240,13 @@ impl Table {
         let execution = self.executions.get_mut(&id).expect("a machine's lock names an execution");
         let running = execution.request.verb;
         if !request.repeats(&execution.request) {
-            let message = format!("another {running} of machine {} is running", request.machine);
+            let message =
+                format!("another {running} of machine {} is running", request.machine.name());
             return Begin::Refused(Error::new(Code::Aborted, message));
         }
         if execution.stopping {
-            let message = format!("the {running} of machine {} is being stopped", request.machine);
+            let message =
+                format!("the {running} of machine {} is being stopped", request.machine.name());
             let error = Error::new(Code::Aborted, message).with_retry_after(RETRY_STOPPING);
             return Begin::Refused(error);
         }
@@ -256,11 +255,11 @@ impl Table {
         Begin::Joined { execution: id, started: execution.started, deadline: execution.deadline }
     }
 
-    /// The execution got its slot. Returns who has to hear that it was accepted.
-    pub(crate) fn started(&mut self, id: ExecutionId) -> Vec<Ticket> {
-        let Some(execution) = self.executions.get_mut(&id) else { return Vec::new() };
+    /// The execution got its slot. Tells everyone who has to hear that it was accepted.
+    pub(crate) fn started(&mut self, id: ExecutionId, mut tell: impl FnMut(Ticket)) {
+        let Some(execution) = self.executions.get_mut(&id) else { return };
         execution.started = true;
-        execution.waiters.iter().map(|waiter| waiter.ticket).collect()
+        execution.waiters.iter().for_each(|waiter| tell(waiter.ticket));
     }
 
     /// Withdraws one waiter. Returns the execution to stop when that was the last one interested.
@@ -327,11 +326,11 @@ impl Table {
         let tickets: Vec<_> = execution.waiters.into_iter().map(|waiter| waiter.ticket).collect();
         let report = Report { request: execution.request, outcome: Arc::new(outcome), ended: now };
         if report.request.verb.mutates() {
-            self.machines.remove(&report.request.machine_key());
+            self.machines.remove(&report.request.machine);
             let asked = tickets.iter().map(|ticket| ticket.address).collect();
             self.ends.push(report.clone(), Known { asked, told: execution.told.clone() });
         }
-        self.memory.learn(&report, execution.began, now);
+        self.memory.learn(&report, execution.began);
         Some(Finished { report, tickets, told: execution.told })
     }
 
@@ -406,7 +405,7 @@ impl Table {
             // A newer operation of the machine makes the old answer worthless, and so does
             // whatever made us forget a success: a broker that still has such a request open has
             // a later one, and must not take this for its answer.
-            .filter(|report| !self.machines.contains_key(&report.request.machine_key()))
+            .filter(|report| !self.machines.contains_key(&report.request.machine))
             .filter(|report| report.outcome.is_err() || self.memory.holds(report))
             .collect();
         let mut running = Vec::new();
@@ -448,7 +447,7 @@ impl Table {
         }
         let recall = |(report, known): &(Report, Known)| {
             let lately = now.saturating_duration_since(report.ended) < REMEMBERED_FOR
-                && !self.machines.contains_key(&report.request.machine_key());
+                && !self.machines.contains_key(&report.request.machine);
             let is_its_own = known.asked.contains(&address);
             let concerns_it = is_its_own
                 || known.told.contains(&address)

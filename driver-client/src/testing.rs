@@ -16,18 +16,19 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tokio::{sync::watch, time::Instant};
+use tokio::time::Instant;
 
 use crate::{
     CancellationToken, ClassRef, Operation, Secret, Sensitive, Verb,
-    classes::{Class, Classes},
+    classes::{Class, ClassQuery, Classes},
     operation::Job,
 };
 
 /// Says what an operation is about; everything has a default.
 pub struct TestOperation {
     verb: Verb,
-    params: broker_proto::v1::OperationParams,
+    class: broker_proto::v1::ClassRef,
+    params: broker_proto::driving::OperationParams,
     object: serde_json::Value,
     secret: Option<Secret>,
     cancellation: CancellationToken,
@@ -43,18 +44,17 @@ impl TestOperation {
             name: "test".to_owned(),
             provider: String::new(),
         };
-        let params = broker_proto::v1::OperationParams {
+        let params = broker_proto::driving::OperationParams {
             machine_name: machine_name.to_owned(),
-            class: Some(class),
             ..Default::default()
         };
         let object = serde_json::json!({});
-        Self { verb, params, object, secret: None, cancellation: CancellationToken::new() }
+        Self { verb, class, params, object, secret: None, cancellation: CancellationToken::new() }
     }
 
     /// The class that is referred to.
     pub fn class_ref(mut self, class: &ClassRef) -> Self {
-        self.params.class = Some(class.to_wire());
+        self.class = class.to_wire();
         self
     }
 
@@ -96,9 +96,9 @@ impl TestOperation {
     pub fn build(mut self) -> Operation {
         self.params.secret_revision = i32::from(self.secret.is_some());
         let classes = Classes::fixed(Class::from_object(self.object), self.secret);
-        let job = Job::from_wire(self.verb, self.params, Arc::new(classes), Instant::now())
+        let query = Arc::new(ClassQuery::new(self.class, &Default::default()));
+        let job = Job::from_wire(self.verb, self.params, query, Arc::new(classes), Instant::now())
             .expect("an operation needs the name of its machine");
-        let (_, deadline) = watch::channel(job.deadline);
-        Operation::new(job, self.cancellation, deadline)
+        Operation::with_cancellation(job, self.cancellation)
     }
 }

@@ -4,6 +4,7 @@
 //! `[hidden]` in its place.
 
 pub mod codec;
+pub mod driving;
 mod params;
 pub mod passing;
 

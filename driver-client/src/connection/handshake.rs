@@ -2,14 +2,20 @@
 
 use std::{error::Error, fmt, sync::atomic::Ordering, time::Duration};
 
-use broker_proto::v1::{self as wire, broker_side::Control, driver_side::Response};
+use broker_proto::{
+    driving::{self, broker_side::Control, driver_side::Response},
+    v1 as wire,
+};
 use prost::Message as _;
-use tokio::{sync::mpsc, time::timeout};
-use tokio_stream::wrappers::ReceiverStream;
+use tokio::time::timeout;
 use tonic::{Status, Streaming};
 use tonic_types::StatusExt as _;
 
-use super::{Shared, outbox};
+use super::{
+    Shared,
+    mailbox::{self, Mailbox},
+    outbox,
+};
 use crate::{
     classes::Link,
     config::Token,
@@ -21,8 +27,8 @@ use crate::{
 /// A session that the broker welcomed.
 pub(super) struct Opened {
     pub(super) link: Link,
-    pub(super) outbound: mpsc::Sender<wire::DriverSide>,
-    pub(super) inbound: Streaming<wire::BrokerSide>,
+    pub(super) mailbox: mailbox::Owned,
+    pub(super) inbound: Streaming<driving::BrokerSide>,
     /// Without the token, which is in the link.
     pub(super) welcome: wire::Welcome,
     pub(super) dead_after: Duration,
@@ -62,8 +68,6 @@ const LONGEST: Duration = Duration::from_secs(10 * 60);
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(5 * 60);
 /// How many bytes of a Hello may tell of operations: several thousand.
 const MOST_RESUMED: usize = 1024 * 1024;
-/// Frames handed to the transport ahead of time. Few, so that control frames overtake results.
-const OUTBOUND_FRAMES: usize = 16;
 
 /// Dials and says hello.
 pub(super) async fn open(
@@ -92,15 +96,10 @@ async fn welcome(
     registration: wire::Registration,
     mut client: Client,
 ) -> Result<Opened, Failure> {
-    let (outbound, frames) = mpsc::channel(OUTBOUND_FRAMES);
     // Sent at once, without waiting for the broker's "register".
-    let hello = wire::DriverSide {
-        operation_id: 1,
-        operation_type: "register".to_owned(),
-        response: Some(Response::Registration(registration)),
-    };
-    outbound.try_send(hello).expect("the channel is new and empty");
-    let response = client.register(ReceiverStream::new(frames)).await.map_err(Failure::Status)?;
+    let hello = outbox::named(1, "register", Response::Registration(registration.into()));
+    let (mailbox, frames) = Mailbox::new(hello);
+    let response = client.register(frames).await.map_err(Failure::Status)?;
     let mut inbound = response.into_inner();
     loop {
         let Some(frame) = inbound.message().await.map_err(Failure::Status)? else {
@@ -112,13 +111,13 @@ async fn welcome(
                 let dead_after = welcome.dead_after.and_then(|time| time.try_into().ok());
                 return Ok(Opened {
                     link: Link { client, session_token },
-                    outbound,
+                    mailbox,
                     inbound,
-                    welcome,
+                    welcome: *welcome,
                     dead_after: dead_after.unwrap_or(DEAD_AFTER).clamp(SHORTEST, LONGEST),
                 });
             }
-            Some(Control::Reject(reject)) => return Err(Failure::Rejected(reject.into())),
+            Some(Control::Reject(reject)) => return Err(Failure::Rejected((*reject).into())),
             // Also before a rejection: one that waits outside has a memory as well.
             Some(Control::Forget(forget)) => shared.executor.forget(&MachineKey::from_wire(forget)),
             // "register", which we did not wait for, or a frame of a later protocol.

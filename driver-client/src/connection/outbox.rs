@@ -1,151 +1,303 @@
-//! What a session has to say: control frames first, then answers, page by page.
+//! What a session has to say, and which of the broker's operations it still has to answer.
+//!
+//! Control frames go first, then answers, page by page, then what nobody waits for.
 
-use std::{collections::VecDeque, sync::Arc};
+#[cfg(test)]
+mod tests;
 
-use broker_proto::v1::{self as wire, driver_side::Response};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use broker_proto::{
+    driving::{DriverSide, driver_side::Response},
+    v1 as wire,
+};
+use bytes::Bytes;
+use tokio::time::Instant;
 
 use crate::{
     answer::{Outcome, Pages},
+    maps::HashMap,
     operations::{Orphan, Report, Request},
     verb::Verb,
 };
 
+/// How many written successes are kept for the case that the stream breaks.
+const KEPT_SENT: usize = 4096;
+/// How many operations of lost brokers wait to be told. What is lost is no harm: a retry only costs more.
+const MOST_ORPHANS: usize = 4096;
+/// So many answers are no wait worth mentioning.
+const FEW: usize = 64;
+
 /// Holds at most two frames per outstanding operation, one pong, and answers to what was refused: the
 /// session stops reading before these become too many. Besides, what the session took over when it began,
-/// two frames for each at most; and a few orphans, which come in only while there is little else.
+/// two frames for each at most.
 #[derive(Default)]
 pub(super) struct Outbox {
-    pong: Option<wire::DriverSide>,
-    control: VecDeque<wire::DriverSide>,
+    pong: Option<DriverSide>,
+    control: VecDeque<DriverSide>,
+    /// The operations that began, some of which need not be told any more.
+    begun: VecDeque<i32>,
+    /// What began is not told yet: it may end this very moment.
+    is_held: bool,
     answers: VecDeque<Answer>,
+    orphans: VecDeque<Orphan>,
+    /// The operations of this stream without an answer.
+    outstanding: HashMap<i32, Outstanding>,
+    /// Successes that were written lately, and may not have been read when the stream breaks.
+    sent: VecDeque<(Instant, Report)>,
+    /// When what was written must have been read.
+    certain_after: Duration,
+}
+
+struct Outstanding {
+    verb: Verb,
+    accepted: Accepted,
+}
+
+/// Whether the broker knows that an operation began.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Accepted {
+    /// It waits for a slot.
+    NotYet,
+    Untold,
+    /// Or its answer says so.
+    Told,
 }
 
 struct Answer {
     /// With an id it is a result, without one the end of a resumed operation.
     operation: Option<i32>,
-    verb: String,
+    verb: Bytes,
     report: Option<Report>,
     pages: Pages,
 }
 
-/// The last frame of an answer: from here on the operation is off the table.
-pub(super) struct Answered {
-    pub(super) operation: Option<i32>,
-    pub(super) report: Option<Report>,
-}
-
 impl Outbox {
-    pub(super) fn is_empty(&self) -> bool {
-        self.len() == 0
+    /// For a broker that gives up a driver which it has not heard of for `dead_after`.
+    pub(super) fn set_dead_after(&mut self, dead_after: Duration) {
+        self.certain_after = dead_after * 2;
     }
 
+    /// Whether a frame may go out now.
+    pub(super) fn has_frame(&self) -> bool {
+        self.pong.is_some()
+            || !self.control.is_empty()
+            || !self.answers.is_empty()
+            || !self.orphans.is_empty()
+            || !self.is_held && !self.begun.is_empty()
+    }
+
+    /// Whether all was said, and every operation has its answer.
+    pub(super) fn is_done(&self) -> bool {
+        self.len() == 0 && self.outstanding.is_empty()
+    }
+
+    /// Without the orphans, which nobody waits for.
     pub(super) fn len(&self) -> usize {
-        usize::from(self.pong.is_some()) + self.control.len() + self.answers.len()
+        usize::from(self.pong.is_some())
+            + self.control.len()
+            + self.begun.len()
+            + self.answers.len()
+    }
+
+    pub(super) fn outstanding(&self) -> usize {
+        self.outstanding.len()
+    }
+
+    pub(super) fn is_outstanding(&self, operation: i32) -> bool {
+        self.outstanding.contains_key(&operation)
+    }
+
+    /// An operation is about to be submitted. Until the next [`release`](Self::release) no Accepted
+    /// goes out.
+    pub(super) fn expect(&mut self, operation: i32, verb: Verb) {
+        self.outstanding.insert(operation, Outstanding { verb, accepted: Accepted::NotYet });
+        self.is_held = true;
+    }
+
+    /// Lets what began and did not end meanwhile be told.
+    pub(super) fn release(&mut self) {
+        self.is_held = false;
+        let outstanding = &self.outstanding;
+        self.begun.retain(|id| outstanding.get(id).is_some_and(Outstanding::is_untold));
     }
 
     /// A pong that has not left yet is replaced: only the newest is of use.
-    pub(super) fn pong(&mut self, pong: wire::Pong) {
-        self.pong = Some(frame(0, "pong", Response::Pong(pong)));
+    pub(super) fn pong(&mut self, sequence: u64, free_slots: usize) {
+        let running = self.outstanding.iter().filter(|(_, one)| one.accepted != Accepted::NotYet);
+        let in_flight = running.map(|(id, _)| *id).collect();
+        let free_slots = free_slots.try_into().unwrap_or(u32::MAX);
+        let pong = wire::Pong { sequence, in_flight, free_slots };
+        self.pong = Some(named(0, "pong", Response::Pong(pong)));
     }
 
-    pub(super) fn accepted(&mut self, operation: i32, verb: Verb) {
-        let accepted = Response::Accepted(wire::Accepted {});
-        self.control.push_back(frame(operation, verb.as_str(), accepted));
+    pub(super) fn started(&mut self, operation: i32) {
+        if let Some(outstanding) = self.outstanding.get_mut(&operation)
+            && outstanding.accepted == Accepted::NotYet
+        {
+            outstanding.accepted = Accepted::Untold;
+            self.begun.push_back(operation);
+        }
     }
 
     pub(super) fn drain(&mut self, reason: &str) {
         let drain = wire::Drain { reason: reason.to_owned(), after: None };
-        self.control.push_back(frame(0, "drain", Response::Drain(drain)));
+        self.control.push_back(named(0, "drain", Response::Drain(drain)));
     }
 
     /// An operation of an earlier session that still runs.
     pub(super) fn still_runs(&mut self, request: &Request) {
-        self.control.push_back(frame(0, "resumed", Response::Resumed(resumed(request))));
+        self.control.push_back(named(0, "resumed", Response::Resumed(resumed(request).into())));
     }
 
     /// An operation that another broker asked for, and whose callers may come to this one.
-    pub(super) fn orphan(&mut self, orphan: &Orphan) {
-        let resumed = match orphan {
-            Orphan::Runs(request) => resumed(request),
-            Orphan::Ended(report) => ended(report),
-        };
-        let resumed = wire::Resumed { elsewhere: true, ..resumed };
-        self.control.push_back(frame(0, "resumed", Response::Resumed(resumed)));
+    pub(super) fn orphan(&mut self, orphan: Orphan) {
+        // Whoever is too far behind has to do without.
+        if self.orphans.len() < MOST_ORPHANS {
+            self.orphans.push_back(orphan);
+        }
     }
 
     /// An answer without an execution, a refusal or a remembered one: if it is lost, so be it.
-    pub(super) fn answer(&mut self, operation: i32, verb: &str, outcome: Arc<Outcome>) {
+    pub(super) fn answer(&mut self, operation: i32, verb: Bytes, outcome: Arc<Outcome>) {
+        self.outstanding.remove(&operation);
         let pages = Pages::new(outcome);
-        let verb = verb.to_owned();
         self.answers.push_back(Answer { operation: Some(operation), verb, report: None, pages });
     }
 
     /// The end of an execution. A success says as well that it was begun, so that an Accepted that is
-    /// still here need not go out before it, unless other answers do. A failure does not: it could be a
-    /// refusal. A list is answered in pages, and who waits for the last of them wants to know that it
+    /// still here need not go out before it, unless many other answers do. A failure does not: it could be
+    /// a refusal. A list is answered in pages, and who waits for the last of them wants to know that it
     /// was begun.
     pub(super) fn report(&mut self, operation: Option<i32>, report: Report) {
+        let verb = report.request.verb;
         if let Some(id) = operation
-            && report.outcome.is_ok()
-            && report.request.verb != Verb::List
-            && self.answers.is_empty()
+            && let Some(outstanding) = self.outstanding.get_mut(&id)
+            && outstanding.is_untold()
         {
-            let is_its_own = |frame: &wire::DriverSide| {
-                frame.operation_id == id && matches!(frame.response, Some(Response::Accepted(_)))
-            };
-            if let Some(at) = self.control.iter().position(is_its_own) {
-                self.control.remove(at);
+            let says_so = report.outcome.is_ok() && verb != Verb::List;
+            if says_so && self.answers.len() < FEW {
+                outstanding.accepted = Accepted::Told;
+            } else if self.is_held {
+                outstanding.accepted = Accepted::Told;
+                self.control.push_back(accepted(id, verb));
             }
         }
         let pages = Pages::new(report.outcome.clone());
-        let verb = report.request.verb.as_str().to_owned();
+        let verb = Bytes::from_static(verb.as_str().as_bytes());
         self.answers.push_back(Answer { operation, verb, report: Some(report), pages });
     }
 
-    /// The next frame, and whose last one it is.
-    pub(super) fn next(&mut self) -> Option<(wire::DriverSide, Option<Answered>)> {
-        if let Some(frame) = self.pong.take().or_else(|| self.control.pop_front()) {
-            return Some((frame, None));
+    /// The next frame. The operation whose last one it is is off the table.
+    pub(super) fn next(&mut self) -> Option<DriverSide> {
+        self.pong
+            .take()
+            .or_else(|| self.control.pop_front())
+            .or_else(|| self.next_accepted())
+            .or_else(|| self.next_answer())
+            .or_else(|| self.next_orphan())
+    }
+
+    fn next_accepted(&mut self) -> Option<DriverSide> {
+        while !self.is_held
+            && let Some(id) = self.begun.pop_front()
+        {
+            if let Some(outstanding) = self.outstanding.get_mut(&id)
+                && outstanding.is_untold()
+            {
+                outstanding.accepted = Accepted::Told;
+                return Some(accepted(id, outstanding.verb));
+            }
         }
+        None
+    }
+
+    fn next_answer(&mut self) -> Option<DriverSide> {
         let mut answer = self.answers.pop_front()?;
         let result = answer.pages.next()?;
         let frame = match (answer.operation, &answer.report) {
-            (Some(id), _) => frame(id, &answer.verb, Response::Result(result)),
+            (Some(id), _) => frame(id, answer.verb.clone(), Response::Result(result.into())),
             (None, Some(report)) => {
                 let resumed = wire::Resumed {
                     result: Some(result),
                     age: report.ended.elapsed().try_into().ok(),
                     ..resumed(&report.request)
                 };
-                frame(0, "resumed", Response::Resumed(resumed))
+                named(0, "resumed", Response::Resumed(resumed.into()))
             }
             (None, None) => return None,
         };
-        if !answer.pages.is_done() {
+        if answer.pages.is_done() {
+            self.answered(answer);
+        } else {
             // To the end of the line: a long list must not hold up the others.
             self.answers.push_back(answer);
-            return Some((frame, None));
         }
-        let Answer { operation, report, .. } = answer;
-        Some((frame, Some(Answered { operation, report })))
+        Some(frame)
     }
 
-    /// The reports that never left in full.
-    pub(super) fn into_unsent(self) -> impl Iterator<Item = Report> {
-        self.answers.into_iter().filter_map(|answer| answer.report)
+    /// An answer went out in full. It still has to arrive: HTTP/2 does not tell us that it did. A
+    /// success is kept until the broker must have read it, because it gives up a driver that it
+    /// has not heard of for a while. Telling it twice does no harm. Failures are not kept:
+    /// the operation may have been tried again since.
+    fn answered(&mut self, answer: Answer) {
+        if let Some(id) = answer.operation {
+            self.outstanding.remove(&id);
+        }
+        let now = Instant::now();
+        while self.sent.len() >= KEPT_SENT
+            || self.sent.front().is_some_and(|(at, _)| now.duration_since(*at) > self.certain_after)
+        {
+            self.sent.pop_front();
+        }
+        if let Some(report) = answer.report
+            && report.request.verb.mutates()
+            && report.outcome.is_ok()
+        {
+            self.sent.push_back((now, report));
+        }
+    }
+
+    fn next_orphan(&mut self) -> Option<DriverSide> {
+        let resumed = match self.orphans.pop_front()? {
+            Orphan::Runs(request) => resumed(&request),
+            Orphan::Ended(report) => ended(&report),
+        };
+        let resumed = wire::Resumed { elsewhere: true, ..resumed };
+        Some(named(0, "resumed", Response::Resumed(resumed.into())))
+    }
+
+    /// The reports that may not have been read, and those that never left in full.
+    pub(super) fn into_reports(self) -> (Vec<Report>, Vec<Report>) {
+        let sent = self.sent.into_iter().map(|(_, report)| report).collect();
+        (sent, self.answers.into_iter().filter_map(|answer| answer.report).collect())
     }
 }
 
-pub(super) fn frame(id: i32, kind: &str, response: Response) -> wire::DriverSide {
-    wire::DriverSide { operation_id: id, operation_type: kind.to_owned(), response: Some(response) }
+impl Outstanding {
+    fn is_untold(&self) -> bool {
+        self.accepted == Accepted::Untold
+    }
+}
+
+fn frame(id: i32, kind: Bytes, response: Response) -> DriverSide {
+    DriverSide { operation_id: id, operation_type: kind, response: Some(response) }
+}
+
+pub(super) fn named(id: i32, kind: &'static str, response: Response) -> DriverSide {
+    frame(id, Bytes::from_static(kind.as_bytes()), response)
+}
+
+fn accepted(id: i32, verb: Verb) -> DriverSide {
+    named(id, verb.as_str(), Response::Accepted(wire::Accepted {}))
 }
 
 /// An operation as the broker knows it from an earlier stream.
 pub(super) fn resumed(request: &Request) -> wire::Resumed {
     wire::Resumed {
         verb: request.verb.as_str().to_owned(),
-        class: Some(request.class.to_wire()),
-        machine_name: request.machine.clone(),
+        class: Some(request.class().to_wire()),
+        machine_name: request.machine.name().to_owned(),
         request_id: request.request_id.clone(),
         ..Default::default()
     }

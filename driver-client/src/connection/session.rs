@@ -1,43 +1,45 @@
-//! One open session: the loop that reads the broker's frames and writes ours.
+//! One open session: the loop that reads the broker's frames and sees to what it asks for.
 //!
 //! The loop never waits for the driver's code nor for a slow reader. It reads whenever there is
-//! something to read, so that pings are answered and cancellations heard, and it takes a frame from
-//! the [`Outbox`] only when the transport has room for it. Only a broker that sends and never reads
-//! is not read any more either, until one of us gives the other up.
+//! something to read, so that pings are answered and cancellations heard; what there is to say goes into
+//! the [mailbox](super::mailbox), from which the transport takes it when it has room. Only a broker that
+//! sends and never reads is not read any more either, until one of us gives the other up.
 
 use std::{
-    collections::{HashMap, VecDeque},
     fmt,
+    future::{pending, poll_fn},
     pin::pin,
     sync::Arc,
+    task::Poll,
     time::Duration,
 };
 
-use broker_proto::v1::{self as wire, broker_side::Control};
-use futures::FutureExt as _;
-use tokio::{
-    sync::mpsc::{self, Permit},
-    time::{Instant, sleep_until, timeout},
+use broker_proto::{
+    driving::{BrokerSide, DriverSide, OperationParams, broker_side::Control},
+    v1 as wire,
 };
+use bytes::Bytes;
+use futures::FutureExt as _;
+use tokio::time::{Instant, sleep_until, timeout};
 use tonic::{Status, Streaming};
 use tracing::{debug, warn};
 
 use super::{
     Shared,
-    outbox::{Answered, Outbox},
+    mailbox::{self, Look},
+    outbox::Outbox,
 };
 use crate::{
-    classes::Classes,
+    classes::{Classes, Names},
     error::{Code, Error},
-    executor::{Ears, Event, Submitted},
+    executor::Submitted,
     fleet::Target,
     operation::{Job, time_left},
-    operations::{AddressId, MachineKey, Orphan, Report, SessionId, Ticket, busy},
+    operations::{AddressId, MachineKey, SessionId, Ticket, busy},
     verb::Verb,
 };
 
-type Inbound = Streaming<wire::BrokerSide>;
-type Outbound = mpsc::Sender<wire::DriverSide>;
+type Inbound = Streaming<BrokerSide>;
 
 /// Why a session ended.
 #[derive(Debug)]
@@ -66,16 +68,12 @@ pub(super) enum Why {
 
 /// How much one stream may have outstanding, beyond what any sane broker sends.
 const OUTSTANDING_AT_LEAST: usize = 1024;
-/// How many frames or events are dealt with before anything else gets its turn.
+/// How many frames are dealt with before anything else gets its turn.
 const AT_ONCE: usize = 64;
 /// How long the broker has to close a stream that we left.
 const GOODBYE: Duration = Duration::from_secs(2);
 /// A broker that drains may keep us for this long.
 const LONGEST_STAY: Duration = Duration::from_secs(60 * 60);
-/// How many written successes are kept for the case that the stream breaks.
-const KEPT_SENT: usize = 4096;
-/// How many operations of lost brokers wait to be told.
-const MOST_ORPHANS: usize = 4096;
 
 pub(super) struct Session<'a> {
     shared: &'a Shared,
@@ -83,14 +81,12 @@ pub(super) struct Session<'a> {
     target: &'a Target,
     id: SessionId,
     classes: Arc<Classes>,
-    events: mpsc::Receiver<Event>,
-    orphans: mpsc::Receiver<Orphan>,
-    outbox: Outbox,
-    /// The operations of this stream without an answer.
-    outstanding: HashMap<i32, Outstanding>,
+    /// Of the classes that it has named.
+    names: Names,
+    mailbox: mailbox::Owned,
     most_outstanding: usize,
-    /// Successes that were written lately, and may not have been read when the stream breaks.
-    sent: VecDeque<(Instant, Report)>,
+    /// Whether the mailbox holds back what began.
+    holds_back: bool,
     heard: Instant,
     dead_after: Duration,
     /// We announced that we stop.
@@ -99,45 +95,36 @@ pub(super) struct Session<'a> {
     leave_at: Option<Instant>,
 }
 
-struct Outstanding {
-    verb: Verb,
-    accepted: bool,
-}
-
 impl<'a> Session<'a> {
     pub(super) fn new(
         shared: &'a Shared,
         address: AddressId,
         target: &'a Target,
         classes: Arc<Classes>,
+        mailbox: mailbox::Owned,
         dead_after: Duration,
     ) -> Self {
         let capacity = shared.executor.capacity();
-        let most_outstanding = capacity.saturating_mul(4).max(OUTSTANDING_AT_LEAST);
-        // Two events for each operation of this stream, one for each that it takes over.
-        let (sender, events) = mpsc::channel(most_outstanding * 2 + capacity * 2);
-        let (orphaned, orphans) = mpsc::channel(MOST_ORPHANS);
-        let ears = Ears { events: sender, orphans: orphaned };
-        let (id, resume) = shared.executor.join(address, ears);
-        let mut outbox = Outbox::default();
-        for report in resume.ended {
-            outbox.report(None, report);
-        }
-        for request in &resume.running {
-            outbox.still_runs(request);
-        }
+        let (id, resume) = shared.executor.join(address, mailbox.ears());
+        mailbox.with(|outbox| {
+            outbox.set_dead_after(dead_after);
+            for report in resume.ended {
+                outbox.report(None, report);
+            }
+            for request in &resume.running {
+                outbox.still_runs(request);
+            }
+        });
         Self {
             shared,
             address,
             target,
             id,
             classes,
-            events,
-            orphans,
-            outbox,
-            outstanding: HashMap::new(),
-            most_outstanding,
-            sent: VecDeque::new(),
+            names: Names::default(),
+            mailbox,
+            most_outstanding: capacity.saturating_mul(4).max(OUTSTANDING_AT_LEAST),
+            holds_back: false,
             heard: Instant::now(),
             dead_after,
             stopping: false,
@@ -146,57 +133,49 @@ impl<'a> Session<'a> {
     }
 
     /// Serves until the stream breaks, or one side wants to leave and nothing is left to do.
-    pub(super) async fn run(mut self, mut inbound: Inbound, outbound: Outbound) -> End {
-        let end = match self.serve(&mut inbound, &outbound).await {
-            Ok(why) => End::Left { why, clean: goodbye(inbound, outbound).await },
+    pub(super) async fn run(mut self, mut inbound: Inbound) -> End {
+        let end = match self.serve(&mut inbound).await {
+            Ok(why) => End::Left { why, clean: self.goodbye(inbound).await },
             Err(end) => end,
         };
         // From here on the executor keeps answers for the next session itself.
-        self.events.close();
-        let mut lost = Vec::new();
-        let sent = self.sent.drain(..).map(|(_, report)| report);
+        let (sent, mut lost) = self.mailbox.close();
         let told = match end {
             End::Left { why: Why::Stopping, clean: true } => Vec::new(),
             // A broker that asked us to leave has read all, and forgets it when it stops.
-            End::Left { why: Why::Drained, clean: true } => sent.collect(),
+            End::Left { why: Why::Drained, clean: true } => sent,
             _ => {
-                lost.extend(sent);
+                lost.splice(..0, sent);
                 Vec::new()
             }
         };
-        lost.extend(std::mem::take(&mut self.outbox).into_unsent());
-        while let Ok(event) = self.events.try_recv() {
-            if let Event::Ended { report, .. } = event {
-                lost.push(report);
-            }
-        }
         self.shared.executor.leave(self.address, self.id, lost, told);
         end
     }
 
     /// `Ok` when it is time to say goodbye.
-    async fn serve(&mut self, inbound: &mut Inbound, outbound: &Outbound) -> Result<Why, End> {
+    async fn serve(&mut self, inbound: &mut Inbound) -> Result<Why, End> {
+        let shared = self.shared;
         let mut alarm = pin!(sleep_until(self.heard + self.dead_after));
+        let mut stop = pin!(shared.stop.cancelled());
+        let mut drain = pin!(shared.drain.cancelled());
         loop {
+            let wants_to_leave = self.stopping || self.leave_at.is_some();
+            let has_room = match self.mailbox.look(self.most_outstanding * 4, wants_to_leave) {
+                Look::Stuck => return Err(End::Closed),
+                Look::Full => false,
+                Look::HasRoom => true,
+            };
             if let Some(why) = self.may_leave() {
                 return Ok(why);
             }
-            let has_room = self.outbox.len() < self.most_outstanding * 4;
-            let is_waiting = self.is_waiting_to_leave();
             // Every branch is cancel safe: the ones that lose the race lose nothing.
             tokio::select! {
                 biased;
-                () = self.shared.stop.cancelled() => return Err(End::Stopped),
-                () = self.shared.drain.cancelled(), if !self.stopping => {
+                () = &mut stop => return Err(End::Stopped),
+                () = &mut drain, if !self.stopping => {
                     self.stopping = true;
-                    self.outbox.drain("the driver is stopping");
-                }
-                permit = outbound.reserve(), if !self.outbox.is_empty() => {
-                    let Ok(permit) = permit else { return Err(End::Closed) };
-                    self.write(permit);
-                    while !self.outbox.is_empty() && let Ok(permit) = outbound.try_reserve() {
-                        self.write(permit);
-                    }
+                    self.mailbox.with(|outbox| outbox.drain("the driver is stopping"));
                 }
                 frame = inbound.message(), if has_room => {
                     self.heard = Instant::now();
@@ -212,18 +191,12 @@ impl<'a> Session<'a> {
                         room -= 1;
                         next = if room > 0 { inbound.message().now_or_never() } else { None };
                     }
-                }
-                Some(event) = self.events.recv() => {
-                    self.tell(event);
-                    for _ in 0..AT_ONCE {
-                        let Ok(event) = self.events.try_recv() else { break };
-                        self.tell(event);
+                    if std::mem::take(&mut self.holds_back) {
+                        one_turn().await;
+                        self.mailbox.with(Outbox::release);
                     }
                 }
-                // Behind all else: nobody waits for it yet.
-                Some(orphan) = self.orphans.recv(), if self.outbox.len() < AT_ONCE => {
-                    self.outbox.orphan(&orphan);
-                }
+                () = self.mailbox.nudged() => {}
                 () = &mut alarm => {
                     let dead_at = self.heard + self.dead_after;
                     if Instant::now() >= dead_at {
@@ -232,21 +205,12 @@ impl<'a> Session<'a> {
                     // Something was heard since it was set, which is not worth setting it anew each time.
                     alarm.as_mut().reset(dead_at);
                 }
-                () = sleep_until(self.leave_at.unwrap_or(self.heard)), if is_waiting => {}
+                () = at(self.leave_at), if self.is_waiting_to_leave() => {}
             }
         }
     }
 
-    fn write(&mut self, room: Permit<'_, wire::DriverSide>) {
-        if let Some((frame, answered)) = self.outbox.next() {
-            room.send(frame);
-            if let Some(answered) = answered {
-                self.answered(answered);
-            }
-        }
-    }
-
-    fn receive(&mut self, frame: wire::BrokerSide) {
+    fn receive(&mut self, frame: BrokerSide) {
         let id = frame.operation_id;
         match (frame.control, frame.params) {
             (Some(Control::Ping(ping)), _) => self.pong(ping.sequence),
@@ -266,7 +230,7 @@ impl<'a> Session<'a> {
             }
             (None, Some(params)) => self.operation(id, &frame.operation_type, params),
             (Some(Control::Welcome(_) | Control::Reject(_)), _) | (None, None) => {
-                debug!(kind = frame.operation_type, "ignoring a frame");
+                debug!(kind = ?frame.operation_type, "ignoring a frame");
             }
         }
     }
@@ -278,90 +242,51 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn operation(&mut self, id: i32, kind: &str, params: wire::OperationParams) {
-        if self.outstanding.contains_key(&id) {
+    fn operation(&mut self, id: i32, kind: &Bytes, params: OperationParams) {
+        let outstanding =
+            self.mailbox.with(|outbox| (!outbox.is_outstanding(id)).then(|| outbox.outstanding()));
+        let Some(outstanding) = outstanding else {
             // Answering would end the first one; not answering harms only who broke the rules.
             warn!(id, "the broker used the id of a running operation again");
             return;
-        }
-        match self.admit(id, kind, params) {
-            Ok((verb, Submitted::Pending { started })) => {
-                self.outstanding.insert(id, Outstanding { verb, accepted: started });
-                if started {
-                    self.outbox.accepted(id, verb);
-                }
-            }
-            Ok((verb, Submitted::Answered(outcome))) => {
-                self.outbox.answer(id, verb.as_str(), outcome);
-            }
-            Err(error) => self.outbox.answer(id, kind, Arc::new(Err(error))),
-        }
+        };
+        let outcome = match self.admit(id, kind, params, outstanding) {
+            Ok(Submitted::Pending) => return,
+            Ok(Submitted::Answered(outcome)) => outcome,
+            Err(error) => Arc::new(Err(error)),
+        };
+        self.mailbox.with(|outbox| outbox.answer(id, kind.clone(), outcome));
     }
 
     fn admit(
-        &self,
+        &mut self,
         id: i32,
-        kind: &str,
-        params: wire::OperationParams,
-    ) -> Result<(Verb, Submitted), Error> {
-        let verb = kind
-            .parse()
+        kind: &Bytes,
+        params: OperationParams,
+        outstanding: usize,
+    ) -> Result<Submitted, Error> {
+        let verb: Verb = std::str::from_utf8(kind)
             .ok()
+            .and_then(|kind| kind.parse().ok())
             .filter(|verb| self.shared.executor.driver().verbs().contains(verb))
             .ok_or_else(|| {
                 Error::new(Code::Unimplemented, "this driver does not implement the operation")
             })?;
-        if self.outstanding.len() >= self.most_outstanding {
+        if outstanding >= self.most_outstanding {
             return Err(busy());
         }
-        let job = Job::from_wire(verb, params, self.classes.clone(), Instant::now())?;
+        let query = self.names.read(&params.class, &params.machine_class)?;
+        let job = Job::from_wire(verb, params, query, self.classes.clone(), self.heard)?;
         let ticket = Ticket { address: self.address, session: Some(self.id), operation: Some(id) };
-        Ok((verb, self.shared.executor.submit(ticket, job)))
+        // Before it can begin, and be told to have.
+        self.mailbox.with(|outbox| outbox.expect(id, verb));
+        self.holds_back = true;
+        Ok(self.shared.executor.submit(ticket, job, self.heard))
     }
 
-    fn pong(&mut self, sequence: u64) {
-        let accepted = self.outstanding.iter().filter(|(_, operation)| operation.accepted);
-        self.outbox.pong(wire::Pong {
-            sequence,
-            in_flight: accepted.map(|(id, _)| *id).collect(),
-            free_slots: self.shared.executor.free_slots().try_into().unwrap_or(u32::MAX),
-        });
-    }
-
-    fn tell(&mut self, event: Event) {
-        match event {
-            Event::Started { operation } => {
-                if let Some(outstanding) = self.outstanding.get_mut(&operation)
-                    && !std::mem::replace(&mut outstanding.accepted, true)
-                {
-                    self.outbox.accepted(operation, outstanding.verb);
-                }
-            }
-            Event::Ended { operation, report } => self.outbox.report(operation, report),
-        }
-    }
-
-    /// An answer went out in full. It still has to arrive: HTTP/2 does not tell us that it did. A
-    /// success is kept until the broker must have read it, because it gives up a driver that it
-    /// has not heard of for `dead_after`. Telling it twice does no harm. Failures are not kept:
-    /// the operation may have been tried again since.
-    fn answered(&mut self, answered: Answered) {
-        if let Some(id) = answered.operation {
-            self.outstanding.remove(&id);
-        }
-        let now = Instant::now();
-        let certain = self.dead_after * 2;
-        while self.sent.len() >= KEPT_SENT
-            || self.sent.front().is_some_and(|(at, _)| now.duration_since(*at) > certain)
-        {
-            self.sent.pop_front();
-        }
-        if let Some(report) = answered.report
-            && report.request.verb.mutates()
-            && report.outcome.is_ok()
-        {
-            self.sent.push_back((now, report));
-        }
+    fn pong(&self, sequence: u64) {
+        let free_slots = self.shared.executor.free_slots();
+        self.mailbox.with(|outbox| outbox.pong(sequence, free_slots));
     }
 
     fn is_waiting_to_leave(&self) -> bool {
@@ -377,32 +302,50 @@ impl<'a> Session<'a> {
         } else {
             return None;
         };
-        // The events last: an execution sends its own before it leaves the table.
-        let idle = self.outbox.is_empty()
-            && self.outstanding.is_empty()
-            && !self.shared.executor.waits(self.id)
-            && self.events.is_empty();
+        // The mailbox last: an execution puts its answer there before it leaves the table.
+        let idle = !self.shared.executor.waits(self.id) && self.mailbox.is_done();
         idle.then_some(wanted)
+    }
+
+    /// Says goodbye and waits for the broker to close the stream, which proves that it read all.
+    async fn goodbye(&self, mut inbound: Inbound) -> bool {
+        let operation_type = Bytes::from_static(b"unregister");
+        self.mailbox.leave(DriverSide { operation_type, ..Default::default() });
+        let closed = async {
+            loop {
+                match inbound.message().await {
+                    Ok(Some(_)) => {}
+                    Ok(None) => break true,
+                    Err(_) => break false,
+                }
+            }
+        };
+        timeout(GOODBYE, closed).await.unwrap_or(false)
     }
 }
 
-/// Says goodbye and waits for the broker to close the stream, which proves that it read all.
-async fn goodbye(mut inbound: Inbound, outbound: Outbound) -> bool {
-    let farewell = async {
-        let kind = "unregister".to_owned();
-        let unregister = wire::DriverSide { operation_type: kind, ..Default::default() };
-        outbound.send(unregister).await.ok();
-        // The half-close.
-        drop(outbound);
-        loop {
-            match inbound.message().await {
-                Ok(Some(_)) => {}
-                Ok(None) => break true,
-                Err(_) => break false,
-            }
+/// Lets everything else that can run do so once.
+///
+/// What was just submitted often ends in this time, and then goes out at once and without an Accepted. Not
+/// tokio's `yield_now`, which lets this thread run the driver's code first, whatever it does: a task that
+/// wakes itself can be run by any other thread, so code that blocks does not stop the heartbeat.
+async fn one_turn() {
+    let mut is_over = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut is_over, true) {
+            return Poll::Ready(());
         }
-    };
-    timeout(GOODBYE, farewell).await.unwrap_or(false)
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => pending().await,
+    }
 }
 
 impl fmt::Display for End {

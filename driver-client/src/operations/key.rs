@@ -2,14 +2,14 @@
 
 use std::{
     fmt,
-    hash::{BuildHasher, RandomState},
-    sync::LazyLock,
+    hash::{BuildHasher, Hash, Hasher, RandomState},
+    sync::{Arc, LazyLock},
     time::Duration,
 };
 
 use broker_proto::v1 as wire;
 
-use crate::verb::Verb;
+use crate::{maps, verb::Verb};
 
 /// Names one machine class.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -24,11 +24,20 @@ pub struct ClassRef {
 }
 
 impl ClassRef {
+    pub(crate) fn from_wire(class: wire::ClassRef) -> Self {
+        let wire::ClassRef { api_version, kind, namespace, name, provider } = class;
+        Self { api_version, kind, namespace, name, provider }
+    }
+
     /// Whether both name one class. The provider only helps to find a driver: a caller may leave
     /// it out.
-    pub(crate) fn is_same(&self, other: &ClassRef) -> bool {
-        (&self.name, &self.namespace, &self.kind, &self.api_version)
-            == (&other.name, &other.namespace, &other.kind, &other.api_version)
+    pub(crate) fn is_same(self: &Arc<Self>, other: &Arc<Self>) -> bool {
+        Arc::ptr_eq(self, other) || self.name == other.name && self.family() == other.family()
+    }
+
+    /// What the names of machines are unique in.
+    fn family(&self) -> (&str, &str, &str) {
+        (&self.namespace, &self.kind, &self.api_version)
     }
 
     pub(crate) fn to_wire(&self) -> wire::ClassRef {
@@ -48,19 +57,51 @@ impl fmt::Display for ClassRef {
     }
 }
 
-/// One machine, whatever class it has: the unit of mutual exclusion.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// One machine, whatever class it has: the unit of mutual exclusion. Cheap to clone, and hashed once.
+#[derive(Clone, Debug)]
 pub(crate) struct MachineKey {
-    api_version: String,
-    kind: String,
-    namespace: String,
-    machine: String,
+    hash: u64,
+    /// Of which the name and the provider do not count.
+    class: Arc<ClassRef>,
+    machine: Arc<str>,
 }
 
 impl MachineKey {
+    pub(crate) fn new(class: Arc<ClassRef>, machine: Arc<str>) -> Self {
+        static STATE: LazyLock<maps::State> = LazyLock::new(maps::State::default);
+        let hash = STATE.hash_one((class.family(), &*machine));
+        Self { hash, class, machine }
+    }
+
     pub(crate) fn from_wire(forget: wire::Forget) -> Self {
-        let wire::ClassRef { api_version, kind, namespace, .. } = forget.class.unwrap_or_default();
-        Self { api_version, kind, namespace, machine: forget.machine_name }
+        let class = ClassRef::from_wire(forget.class.unwrap_or_default());
+        Self::new(Arc::new(class), forget.machine_name.into())
+    }
+
+    pub(crate) fn class(&self) -> &Arc<ClassRef> {
+        &self.class
+    }
+
+    /// The machine's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.machine
+    }
+}
+
+impl PartialEq for MachineKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.hash == other.hash
+            && self.machine == other.machine
+            && (Arc::ptr_eq(&self.class, &other.class)
+                || self.class.family() == other.class.family())
+    }
+}
+
+impl Eq for MachineKey {}
+
+impl Hash for MachineKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
     }
 }
 
@@ -68,8 +109,8 @@ impl MachineKey {
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) verb: Verb,
-    pub(crate) class: ClassRef,
-    pub(crate) machine: String,
+    /// With the class that it was asked for with.
+    pub(crate) machine: MachineKey,
     pub(crate) provider_id: String,
     pub(crate) request_id: String,
     pub(crate) user_data: Option<Fingerprint>,
@@ -78,13 +119,8 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    pub(crate) fn machine_key(&self) -> MachineKey {
-        MachineKey {
-            api_version: self.class.api_version.clone(),
-            kind: self.class.kind.clone(),
-            namespace: self.class.namespace.clone(),
-            machine: self.machine.clone(),
-        }
+    pub(crate) fn class(&self) -> &Arc<ClassRef> {
+        self.machine.class()
     }
 
     /// Whether this is `first` once more. Brokers decide by the same rules. Without a request id it
@@ -96,7 +132,7 @@ impl Request {
             || first.provider_id.is_empty();
         self.verb == first.verb
             && self.machine == first.machine
-            && self.class.is_same(&first.class)
+            && self.class().is_same(first.class())
             && same_provider_id
             && self.user_data == first.user_data
             && (self.request_id.is_empty() || self.request_id == first.request_id)

@@ -1,7 +1,7 @@
 //! Successes worth remembering, and what makes them untrue.
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{HashSet, VecDeque},
     sync::Arc,
     time::Duration,
 };
@@ -13,6 +13,7 @@ use crate::{
     answer::{Outcome, Payload},
     error::Code,
     machine::ListedMachine,
+    maps::HashMap,
     verb::Verb,
 };
 
@@ -27,16 +28,23 @@ pub(super) const REMEMBERED_AT_MOST: usize = 16_384;
 /// again, which the driver's own idempotence covers.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    successes: HashMap<(MachineKey, Verb), Success>,
+    machines: HashMap<MachineKey, Successes>,
     /// In order of time, for expiry. Entries whose number is not the stored one are stale.
     ages: VecDeque<(Instant, MachineKey, Verb, u64)>,
     next: u64,
 }
 
+/// Of one machine, by verb.
+#[derive(Debug, Default)]
+struct Successes {
+    create: Option<Success>,
+    initialize: Option<Success>,
+    delete: Option<Success>,
+}
+
 #[derive(Debug)]
 struct Success {
     report: Report,
-    at: Instant,
     number: u64,
 }
 
@@ -44,8 +52,8 @@ impl Memory {
     /// The answer to `request`, if it is the repetition of a remembered success.
     pub(super) fn recall(&mut self, request: &Request, now: Instant) -> Option<Arc<Outcome>> {
         self.expire(now);
-        let success = self.successes.get(&(request.machine_key(), request.verb))?;
-        let age = now.saturating_duration_since(success.at);
+        let success = self.machines.get(&request.machine)?.of(request.verb)?;
+        let age = now.saturating_duration_since(success.report.ended);
         if request.recall_within.is_some_and(|within| age > within) {
             return None;
         }
@@ -55,7 +63,8 @@ impl Memory {
     /// Whether this very success is still remembered.
     pub(super) fn holds(&self, report: &Report) -> bool {
         let request = &report.request;
-        let success = self.successes.get(&(request.machine_key(), request.verb));
+        let machine = self.machines.get(&request.machine);
+        let success = machine.and_then(|successes| successes.of(request.verb));
         success.is_some_and(|success| Arc::ptr_eq(&success.report.outcome, &report.outcome))
     }
 
@@ -64,27 +73,26 @@ impl Memory {
     /// Not only when it succeeds: a delete that ran out of time may have removed the machine all
     /// the same, and executing a create once too often is what drivers can cope with.
     pub(super) fn began(&mut self, request: &Request) {
-        let machine = request.machine_key();
         match request.verb {
-            Verb::Create => self.forget(&machine, &[Verb::Create, Verb::Delete]),
-            Verb::Delete => self.forget_all(&machine),
+            Verb::Create => self.forget(&request.machine, &[Verb::Create, Verb::Delete], |_| true),
+            Verb::Delete => self.forget_all(&request.machine),
             Verb::Initialize | Verb::GetStatus | Verb::List | Verb::GetVolumeIds => {}
         }
     }
 
     /// Draws the conclusions from an answer. Reads only speak of what ended before they `began`.
-    pub(super) fn learn(&mut self, report: &Report, began: Instant, now: Instant) {
+    pub(super) fn learn(&mut self, report: &Report, began: Instant) {
         let request = &report.request;
         match (request.verb, &*report.outcome) {
-            (Verb::Create | Verb::Initialize | Verb::Delete, Ok(_)) => self.remember(report, now),
+            (Verb::Create | Verb::Initialize | Verb::Delete, Ok(_)) => self.remember(report),
             (Verb::GetStatus, Err(error)) if error.code() == Code::NotFound => {
-                self.forget_before(&request.machine_key(), MADE, began);
+                self.forget_before(&request.machine, MADE, began);
             }
             (Verb::GetStatus, Ok(_)) => {
-                self.forget_before(&request.machine_key(), &[Verb::Delete], began);
+                self.forget_before(&request.machine, &[Verb::Delete], began);
             }
             (Verb::GetStatus, Err(error)) if error.code() == Code::Uninitialized => {
-                self.forget_before(&request.machine_key(), &[Verb::Delete], began);
+                self.forget_before(&request.machine, &[Verb::Delete], began);
             }
             (Verb::List, Ok(Payload::List(machines))) if request.provider_id.is_empty() => {
                 self.learn_list(request, machines, began);
@@ -96,45 +104,50 @@ impl Memory {
     fn learn_list(&mut self, list: &Request, machines: &[ListedMachine], began: Instant) {
         let names: HashSet<_> = machines.iter().map(|m| m.machine_name.as_str()).collect();
         let ids: HashSet<_> = machines.iter().map(|m| m.provider_id.as_str()).collect();
-        self.successes.retain(|(_, verb), success| {
+        let holds = |success: &Success| {
             let request = &success.report.request;
-            if !request.class.is_same(&list.class) || success.at > began {
+            if !request.class().is_same(list.class()) || success.report.ended > began {
                 return true;
             }
-            let shown = names.contains(request.machine.as_str())
+            let shown = names.contains(request.machine.name())
                 || success.report.provider_id().is_some_and(|id| ids.contains(id));
             // A listed machine was not deleted, an unlisted one is not there.
-            shown != (*verb == Verb::Delete)
+            shown != (request.verb == Verb::Delete)
+        };
+        self.machines.retain(|_, successes| {
+            for verb in MUTATING {
+                successes.place(*verb).take_if(|success| !holds(success));
+            }
+            !successes.is_empty()
         });
     }
 
-    fn remember(&mut self, report: &Report, now: Instant) {
-        let machine = report.request.machine_key();
-        let verb = report.request.verb;
+    fn remember(&mut self, report: &Report) {
+        let Request { machine, verb, .. } = &*report.request;
         let number = self.next;
         self.next += 1;
-        self.ages.push_back((now, machine.clone(), verb, number));
-        self.successes.insert((machine, verb), Success { report: report.clone(), at: now, number });
-        self.expire(now);
+        self.ages.push_back((report.ended, machine.clone(), *verb, number));
+        let successes = self.machines.entry(machine.clone()).or_default();
+        *successes.place(*verb) = Some(Success { report: report.clone(), number });
+        self.expire(report.ended);
     }
 
     /// The machine is not what it was.
     pub(super) fn forget_all(&mut self, machine: &MachineKey) {
-        self.forget(machine, &[Verb::Create, Verb::Initialize, Verb::Delete]);
-    }
-
-    fn forget(&mut self, machine: &MachineKey, verbs: &[Verb]) {
-        for verb in verbs {
-            self.successes.remove(&(machine.clone(), *verb));
-        }
+        self.machines.remove(machine);
     }
 
     fn forget_before(&mut self, machine: &MachineKey, verbs: &[Verb], began: Instant) {
+        self.forget(machine, verbs, |success| success.report.ended <= began);
+    }
+
+    fn forget(&mut self, machine: &MachineKey, verbs: &[Verb], which: impl Fn(&Success) -> bool) {
+        let Some(successes) = self.machines.get_mut(machine) else { return };
         for verb in verbs {
-            let key = (machine.clone(), *verb);
-            if self.successes.get(&key).is_some_and(|success| success.at <= began) {
-                self.successes.remove(&key);
-            }
+            successes.place(*verb).take_if(|success| which(success));
+        }
+        if successes.is_empty() {
+            self.machines.remove(machine);
         }
     }
 
@@ -146,10 +159,7 @@ impl Memory {
                 break;
             }
             let Some((_, machine, verb, number)) = self.ages.pop_front() else { break };
-            let key = (machine, verb);
-            if self.successes.get(&key).is_some_and(|success| success.number == number) {
-                self.successes.remove(&key);
-            }
+            self.forget(&machine, &[verb], |success| success.number == number);
         }
     }
 
@@ -159,8 +169,34 @@ impl Memory {
     }
 }
 
+const MUTATING: &[Verb] = &[Verb::Create, Verb::Initialize, Verb::Delete];
 /// The verbs whose success says that the machine is there.
 const MADE: &[Verb] = &[Verb::Create, Verb::Initialize];
+
+impl Successes {
+    fn of(&self, verb: Verb) -> Option<&Success> {
+        match verb {
+            Verb::Create => self.create.as_ref(),
+            Verb::Initialize => self.initialize.as_ref(),
+            Verb::Delete => self.delete.as_ref(),
+            Verb::GetStatus | Verb::List | Verb::GetVolumeIds => None,
+        }
+    }
+
+    /// Where the success of a verb is, which is one of [`MUTATING`].
+    fn place(&mut self, verb: Verb) -> &mut Option<Success> {
+        match verb {
+            Verb::Create => &mut self.create,
+            Verb::Initialize => &mut self.initialize,
+            Verb::Delete => &mut self.delete,
+            Verb::GetStatus | Verb::List | Verb::GetVolumeIds => unreachable!("it changes nothing"),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.create.is_none() && self.initialize.is_none() && self.delete.is_none()
+    }
+}
 
 impl Report {
     fn provider_id(&self) -> Option<&str> {

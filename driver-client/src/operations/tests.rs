@@ -17,19 +17,29 @@ const SECOND: SessionId = SessionId(1);
 fn request(verb: Verb, machine: &str) -> Request {
     Request {
         verb,
-        class: ClassRef {
-            api_version: "v1".into(),
-            kind: "K".into(),
-            namespace: "default".into(),
-            name: "small".into(),
-            provider: String::new(),
-        },
-        machine: machine.into(),
+        machine: MachineKey::new(Arc::new(small()), machine.into()),
         provider_id: String::new(),
         request_id: String::new(),
         user_data: None,
         recall_within: None,
     }
+}
+
+fn small() -> ClassRef {
+    ClassRef {
+        api_version: "v1".into(),
+        kind: "K".into(),
+        namespace: "default".into(),
+        name: "small".into(),
+        provider: String::new(),
+    }
+}
+
+/// Machine "m", of another class than [`small`].
+fn of_class(change: impl FnOnce(&mut ClassRef)) -> MachineKey {
+    let mut class = small();
+    change(&mut class);
+    MachineKey::new(Arc::new(class), "m".into())
 }
 
 fn create(machine: &str) -> Request {
@@ -81,7 +91,7 @@ impl Bench {
     }
 
     fn begin_as(&mut self, request: Request, ticket: Ticket) -> Begin {
-        self.table.begin(request, ticket, self.now + Duration::from_secs(60), self.now)
+        self.table.begin(Arc::new(request), ticket, self.now + Duration::from_secs(60), self.now)
     }
 
     fn start(&mut self, request: Request) -> ExecutionId {
@@ -140,13 +150,13 @@ fn a_different_mutation_of_the_machine_is_aborted_and_others_are_not() {
     let user_data = Some(Fingerprint::of(b"other"));
     assert_eq!(code(bench.begin(Request { user_data, ..create("m") })), Code::Aborted);
     let mut other_class = create("m");
-    other_class.class.name = "large".into();
+    other_class.machine = of_class(|class| class.name = "large".into());
     assert_eq!(code(bench.begin(other_class)), Code::Aborted);
 
     assert!(matches!(bench.begin(create("m")), Begin::Joined { .. }));
     assert!(matches!(bench.begin(request(Verb::GetStatus, "m")), Begin::Start(_)));
     let mut other_namespace = create("m");
-    other_namespace.class.namespace = "elsewhere".into();
+    other_namespace.machine = of_class(|class| class.namespace = "elsewhere".into());
     assert!(matches!(bench.begin(other_namespace), Begin::Start(_)));
 }
 
@@ -255,7 +265,7 @@ fn a_list_without_the_machine_forgets_its_create() {
 
     bench.done(of_provider_id(request(Verb::List, ""), "y"), listing(&[]));
     let mut other_class = request(Verb::List, "");
-    other_class.class.name = "large".into();
+    other_class.machine = of_class(|class| class.name = "large".into());
     bench.done(other_class, listing(&[]));
     assert!(bench.remembers(create("m")));
 
@@ -436,7 +446,7 @@ fn an_unreported_answer_is_told_once_unless_something_newer_runs() {
     assert_eq!(bench.table.owes(A), Owed::Reports);
     bench.start(create("n"));
     let ended = bench.table.resume(A, SessionId(2)).ended;
-    let names: Vec<_> = ended.iter().map(|report| report.request.machine.as_str()).collect();
+    let names: Vec<_> = ended.iter().map(|report| report.request.machine.name()).collect();
     assert_eq!(names, ["m"]);
     assert!(bench.table.resume(A, SessionId(3)).ended.is_empty());
 }
@@ -485,7 +495,7 @@ fn a_closed_table_starts_nothing_but_still_answers() {
 fn there_is_room_for_so_many_and_no_more() {
     let mut table = Table::new(1);
     let now = Instant::now();
-    let mut begin = |name| table.begin(create(name), ticket(FIRST, 1), now, now);
+    let mut begin = |name| table.begin(Arc::new(create(name)), ticket(FIRST, 1), now, now);
     assert!(matches!(begin("a"), Begin::Start(_)));
     assert_eq!(code(begin("b")), Code::ResourceExhausted);
 }
@@ -581,7 +591,7 @@ proptest! {
                     next_session += 1;
                     let resumed = bench.table.resume(AddressId(address as usize), id).running;
                     let mut names: Vec<_> =
-                        resumed.iter().map(|request| request.machine.clone()).collect();
+                        resumed.iter().map(|request| request.machine.name().to_owned()).collect();
                     names.sort();
                     names.dedup();
                     // One report for each execution, however often it was asked for.

@@ -1,8 +1,9 @@
 //! Answers that did not reach their broker, by its address.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use super::{AddressId, MachineKey, Report};
+use crate::maps::HashMap;
 
 /// How many answers wait for one broker. Beyond it the oldest go: the memory still has their
 /// successes, and a retry brings them out.
@@ -51,7 +52,7 @@ impl Unreported {
 
 impl<Note> Default for Reports<Note> {
     fn default() -> Self {
-        Self { ordered: BTreeMap::new(), latest: HashMap::new(), next: 0 }
+        Self { ordered: BTreeMap::new(), latest: HashMap::default(), next: 0 }
     }
 }
 
@@ -69,13 +70,14 @@ impl<Note> Reports<Note> {
     pub(super) fn push(&mut self, report: Report, note: Note) {
         let number = self.next;
         self.next += 1;
-        self.remove(&report.request.machine_key());
-        self.latest.insert(report.request.machine_key(), number);
+        if let Some(before) = self.latest.insert(report.request.machine.clone(), number) {
+            self.ordered.remove(&before);
+        }
         self.ordered.insert(number, (report, note));
         if self.ordered.len() > AT_MOST
             && let Some((_, (oldest, _))) = self.ordered.pop_first()
         {
-            self.latest.remove(&oldest.request.machine_key());
+            self.latest.remove(&oldest.request.machine);
         }
     }
 }

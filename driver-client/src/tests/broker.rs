@@ -15,6 +15,7 @@ use broker_proto::v1::{
     broker_side::Control,
     driver_side::Response as Frame,
     drivers_server::{Drivers, DriversServer},
+    operation_result::Payload,
 };
 use hyper_util::rt::TokioIo;
 use tokio::{
@@ -273,10 +274,20 @@ impl Peer {
         }
     }
 
-    /// The usual two frames of an operation that is executed.
+    /// The result of an operation that is executed. A success that comes at once says by itself that it
+    /// was accepted.
     pub(super) async fn executed(&mut self, id: i32) -> wire::OperationResult {
-        self.accepted(id).await;
-        self.result(id).await
+        let frame = self.next().await.expect("the driver is there");
+        assert_eq!(frame.operation_id, id, "{frame:?}");
+        match frame.response {
+            Some(Frame::Accepted(_)) => self.result(id).await,
+            Some(Frame::Result(result)) => {
+                let is_list = matches!(result.payload, Some(Payload::List(_)));
+                assert!(result.code == 0 && !is_list, "not accepted: {result:?}");
+                result
+            }
+            other => panic!("neither accepted nor a result: {other:?}"),
+        }
     }
 
     pub(super) async fn resumed(&mut self) -> wire::Resumed {

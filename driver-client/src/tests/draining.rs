@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use broker_proto::v1::{self as wire, broker_side::Control, driver_side::Response as Frame};
+use broker_proto::{
+    driving::OperationParams,
+    v1::{self as wire, broker_side::Control, driver_side::Response as Frame},
+};
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
@@ -13,11 +16,11 @@ use super::{
 };
 use crate::{
     CancellationToken, Code, Config, Verb,
-    classes::Classes,
-    executor::{Ears, Event, Executor},
+    classes::{ClassQuery, Classes},
+    executor::{Ears, Executor},
     fleet::Fleet,
     operation::Job,
-    operations::{AddressId, Ticket},
+    operations::{AddressId, Orphan, Report, Ticket},
 };
 
 async fn drain_announced(peer: &mut Peer) {
@@ -86,6 +89,23 @@ async fn work_that_does_not_end_is_cancelled_after_the_grace_time() {
     assert_eq!(begin.elapsed().as_secs(), 25);
 }
 
+/// Hears the end of one operation.
+struct Listening(mpsc::Sender<Report>);
+
+impl Ears for Listening {
+    fn started(&self, operation: i32) {
+        assert_eq!(operation, 1);
+    }
+
+    fn ended(&self, _: Option<i32>, report: Report) -> bool {
+        self.0.try_send(report).is_ok()
+    }
+
+    fn orphan(&self, orphan: Orphan) {
+        panic!("nobody is lost: {orphan:?}");
+    }
+}
+
 /// A session that is there to hear it is rare, since sessions stop as well: so without one.
 #[tokio::test(start_paused = true)]
 async fn what_is_broken_off_is_not_sent_again_by_itself() {
@@ -94,23 +114,19 @@ async fn what_is_broken_off_is_not_sent_again_by_itself() {
     let driver = Arc::new(driver::Shared(script.clone()));
     let fleet = Arc::new(Fleet::new(&Config::default()));
     let executor = Arc::new(Executor::new(driver, 1, LONG, stop.clone(), fleet));
-    let (sender, mut events) = mpsc::channel(2);
-    let (orphans, _) = mpsc::channel(1);
-    let (session, _) = executor.join(AddressId(0), Ears { events: sender, orphans });
-    let params = wire::OperationParams {
-        machine_name: "stubborn-m".into(),
-        class: Some(wire::ClassRef::default()),
-        ..Default::default()
-    };
+    let (ends, mut ended) = mpsc::channel(1);
+    let (session, _) = executor.join(AddressId(0), Arc::new(Listening(ends)));
+    let params = OperationParams { machine_name: "stubborn-m".into(), ..Default::default() };
+    let query = Arc::new(ClassQuery::new(Default::default(), &Default::default()));
     let classes = Arc::new(Classes::new());
-    let job = Job::from_wire(Verb::Create, params, classes, Instant::now()).expect("it is fine");
+    let job = Job::from_wire(Verb::Create, params, query, classes, Instant::now());
+    let job = job.expect("it is fine");
     let ticket = Ticket { address: AddressId(0), session: Some(session), operation: Some(1) };
-    executor.submit(ticket, job);
+    executor.submit(ticket, job, Instant::now());
     script.called(1).await;
     stop.cancel();
 
-    assert!(matches!(events.recv().await, Some(Event::Started { operation: 1 })));
-    let Some(Event::Ended { report, .. }) = events.recv().await else { panic!("it ends") };
+    let report = ended.recv().await.expect("it ends");
     let error = report.outcome.as_ref().as_ref().expect_err("it did not end well");
     assert_eq!(error.code(), Code::Aborted);
     assert!(error.retry_after().is_some());

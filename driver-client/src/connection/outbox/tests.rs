@@ -1,0 +1,113 @@
+use super::*;
+use crate::{
+    answer::Payload,
+    error::Error,
+    machine::Machine,
+    operations::{ClassRef, MachineKey},
+};
+
+fn report(verb: Verb, outcome: Outcome) -> Report {
+    let class = ClassRef::from_wire(wire::ClassRef::default());
+    let request = Request {
+        verb,
+        machine: MachineKey::new(Arc::new(class), "m".into()),
+        provider_id: String::new(),
+        request_id: String::new(),
+        user_data: None,
+        recall_within: None,
+    };
+    Report { request: Arc::new(request), outcome: Arc::new(outcome), ended: Instant::now() }
+}
+
+fn made() -> Report {
+    report(Verb::Create, Ok(Payload::Machine(Machine::default())))
+}
+
+fn failed() -> Report {
+    report(Verb::Create, Err(Error::internal("no")))
+}
+
+/// With these operations, which have just been submitted and began at once.
+fn begun(ids: impl IntoIterator<Item = i32>) -> Outbox {
+    let mut outbox = Outbox::default();
+    for id in ids {
+        outbox.expect(id, Verb::Create);
+        outbox.started(id);
+    }
+    outbox
+}
+
+/// All that goes out now: of each frame the id, and whether it is an Accepted.
+fn said(outbox: &mut Outbox) -> Vec<(i32, bool)> {
+    std::iter::from_fn(|| outbox.next())
+        .map(|frame| (frame.operation_id, matches!(frame.response, Some(Response::Accepted(_)))))
+        .collect()
+}
+
+#[test]
+fn a_success_that_comes_at_once_is_all_that_is_said() {
+    let mut outbox = begun([1, 2]);
+    assert!(!outbox.has_frame(), "what began is held back");
+    outbox.report(Some(1), made());
+    assert_eq!(said(&mut outbox), [(1, false)]);
+    outbox.release();
+    assert_eq!(said(&mut outbox), [(2, true)], "and what has not ended is told");
+    outbox.report(Some(2), made());
+    assert_eq!(said(&mut outbox), [(2, false)]);
+    assert!(outbox.is_done());
+}
+
+#[test]
+fn a_failure_or_a_list_never_comes_without_its_accepted() {
+    let list = report(Verb::List, Ok(Payload::List(Vec::new())));
+    for end in [failed(), list] {
+        let mut outbox = begun([1]);
+        outbox.report(Some(1), end.clone());
+        assert_eq!(said(&mut outbox), [(1, true), (1, false)], "held back");
+
+        let mut outbox = begun([1]);
+        outbox.release();
+        outbox.report(Some(1), end);
+        assert_eq!(said(&mut outbox), [(1, true), (1, false)]);
+        outbox.release();
+        assert!(outbox.is_done() && said(&mut outbox).is_empty());
+    }
+}
+
+#[test]
+fn behind_many_answers_what_began_is_told_before() {
+    let many = i32::try_from(FEW).expect("few");
+    let mut outbox = begun(1..=many + 1);
+    for id in 1..=many + 1 {
+        outbox.report(Some(id), made());
+    }
+    let said = said(&mut outbox);
+    assert_eq!(said[0], (many + 1, true));
+    assert_eq!(said.len(), FEW + 2);
+}
+
+#[test]
+fn what_waits_for_a_slot_is_not_in_flight_and_is_refused_without_an_accepted() {
+    let mut outbox = begun([1]);
+    outbox.expect(2, Verb::Create);
+    outbox.pong(7, 3);
+    let Some(Response::Pong(pong)) = outbox.next().and_then(|frame| frame.response) else {
+        panic!("it goes first")
+    };
+    assert_eq!((pong.sequence, pong.in_flight, pong.free_slots), (7, vec![1], 3));
+    outbox.report(Some(2), failed());
+    assert_eq!(said(&mut outbox), [(2, false)]);
+}
+
+#[test]
+fn only_written_successes_and_what_was_not_written_are_kept() {
+    let mut outbox = begun([1, 2, 3]);
+    outbox.set_dead_after(Duration::from_secs(30));
+    outbox.report(Some(1), made());
+    outbox.report(Some(2), failed());
+    said(&mut outbox);
+    outbox.report(Some(3), failed());
+    let (sent, unsent) = outbox.into_reports();
+    assert_eq!((sent.len(), unsent.len()), (1, 1));
+    assert!(sent[0].outcome.is_ok() && unsent[0].outcome.is_err());
+}
