@@ -41,8 +41,8 @@ pub async fn front(
     rooms: Arc<Rooms>,
 ) -> anyhow::Result<(Front, HealthReporter)> {
     let (reporter, health) = tonic_health::server::health_reporter();
-    let machines =
-        machines::Machines::new(dispatcher, drivers.auth.clone(), drivers.bounds.clone());
+    let door = machines::Machines::new(dispatcher, drivers.auth.clone(), drivers.bounds.clone());
+    let door = Arc::new(door);
     let registry = registry::RegistryDoor::new(
         rooms,
         drivers.auth.clone(),
@@ -59,13 +59,13 @@ pub async fn front(
     let drivers = DriversServer::from_arc(drivers)
         .max_decoding_message_size(MAX_FRAME)
         .max_encoding_message_size(MAX_MESSAGE);
-    let machines = MachinesServer::new(machines)
+    let machines = MachinesServer::from_arc(Arc::clone(&door))
         .max_decoding_message_size(MAX_MESSAGE)
         // A list is one answer, however long.
         .max_encoding_message_size(usize::MAX);
     let registry = RegistryServer::new(registry).max_decoding_message_size(MAX_MESSAGE);
     let others = Routes::new(registry).add_service(health).add_service(reflection).prepare();
-    Ok((Front { entrance, machines, drivers, others }, reporter))
+    Ok((Front { entrance, door, machines, drivers, others }, reporter))
 }
 
 /// Says on the health service that this broker takes no more work.

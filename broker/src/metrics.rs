@@ -334,7 +334,7 @@ fn reason_of(error: &dispatch::Error) -> &'static str {
         Error::Settling => "settling",
         Error::Away { .. } => "away",
         Error::Lost(_) => "lost",
-        Error::Deadline(_) => "deadline",
+        Error::TooLate | Error::Deadline(_) => "deadline",
     }
 }
 

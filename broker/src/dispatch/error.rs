@@ -79,6 +79,10 @@ pub enum Error {
     #[error("the broker has just started and waits for its drivers to return")]
     Settling,
 
+    /// Nothing was sent.
+    #[error("its time was over before it could be sent")]
+    TooLate,
+
     /// This request was not sent. An earlier one may still run where it was: if that was the same, its
     /// outcome is what the caller has to learn.
     #[error(
@@ -148,7 +152,7 @@ impl Error {
             Error::Settling => "BROKER_SETTLING",
             Error::Away { .. } => "DRIVER_AWAY",
             Error::Lost(_) => "DRIVER_LOST",
-            Error::Deadline(_) => "DEADLINE",
+            Error::TooLate | Error::Deadline(_) => "DEADLINE",
         }
     }
 
@@ -163,7 +167,11 @@ impl Error {
     /// Whether the kind that was asked for exists, and is not just a caller's word.
     pub fn knows_kind(&self) -> bool {
         match self {
-            Error::Invalid { .. } | Error::Denied(_) | Error::NoClass(_) | Error::Stopping => false,
+            Error::Invalid { .. }
+            | Error::Denied(_)
+            | Error::NoClass(_)
+            | Error::Stopping
+            | Error::TooLate => false,
             Error::NoDriver { is_known, .. } => *is_known,
             _ => true,
         }

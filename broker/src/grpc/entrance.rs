@@ -120,6 +120,9 @@ impl Entrance {
 
 /// Who sent this: every call that comes to a door has passed the entrance.
 pub(super) fn caller<T>(request: &Request<T>) -> Result<Arc<Caller>, Status> {
-    let caller = request.extensions().get::<Arc<Caller>>().cloned();
-    caller.ok_or_else(|| Status::internal("a call came in beside the entrance"))
+    present(request.extensions().get())
+}
+
+pub(super) fn present(caller: Option<&Arc<Caller>>) -> Result<Arc<Caller>, Status> {
+    caller.cloned().ok_or_else(|| Status::internal("a call came in beside the entrance"))
 }

@@ -32,6 +32,8 @@ use super::{
 /// The way in, and all doors.
 pub struct Front {
     pub(super) entrance: Entrance,
+    pub(super) door: Arc<Machines>,
+    /// The same door, for all but the calls about one machine.
     pub(super) machines: MachinesServer<Machines>,
     pub(super) drivers: DriversServer<Drivers>,
     pub(super) others: Routes,
@@ -69,18 +71,17 @@ impl Front {
             Ok(request) => request,
             Err(status) => return ready(Ok(status.into_http())).boxed(),
         };
-        // All but the services themselves are cheap to clone.
-        match service(&request) {
-            machines_server::SERVICE_NAME => self.machines.clone().call(request),
+        let path = request.uri().path();
+        let (service, method) = path.trim_start_matches('/').split_once('/').unwrap_or_default();
+        match service {
+            machines_server::SERVICE_NAME => match self.door.unary(method) {
+                Some(call) => call.answer(request).map(Ok).boxed(),
+                None => self.machines.clone().call(request),
+            },
             drivers_server::SERVICE_NAME => self.drivers.clone().call(request),
             _ => self.others.clone().call(request).boxed(),
         }
     }
-}
-
-/// The service in `/service/method`.
-fn service<B>(request: &Request<B>) -> &str {
-    request.uri().path().split('/').nth(1).unwrap_or_default()
 }
 
 impl fmt::Debug for Front {

@@ -1,6 +1,7 @@
 //! The controllers' door.
 
 mod submissions;
+mod unary;
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
@@ -12,12 +13,13 @@ use broker_proto::{
     v1::{GetVolumeIDsResponse, ListMachinesResponse},
 };
 use futures::Stream;
-use tonic::{Request, Response, Status, Streaming};
+use hyper::body::Incoming;
+use tonic::{Request, Response, Status, Streaming, body::Body, codegen::http};
 
 use self::submissions::Submissions;
-use super::{entrance::caller, guard::while_allowed, status, timeout};
+use super::{entrance::present, guard::while_allowed, status, timeout};
 use crate::{
-    auth::{Act, Auth, Denied, Need, Subject},
+    auth::{Act, Auth, Caller, Denied, Need, Subject},
     bounds::Bounds,
     dispatch::{Answered, Ask, ClassNames, Dispatcher, Error, Origin},
     driver::Verb,
@@ -37,14 +39,37 @@ impl Machines {
         Self { dispatcher, auth, bounds, names: ClassNames::default() }
     }
 
+    /// Answers a call about one machine, which most are; `None` for all others.
+    pub(super) fn unary(self: &Arc<Self>, method: &str) -> Option<Unary> {
+        let verb = match method {
+            "CreateMachine" => Verb::Create,
+            "InitializeMachine" => Verb::Initialize,
+            "DeleteMachine" => Verb::Delete,
+            "GetMachineStatus" => Verb::GetStatus,
+            _ => return None,
+        };
+        Some(Unary { door: Arc::clone(self), verb })
+    }
+
     async fn machine(
         &self,
         verb: Verb,
         request: Request<MachineRequest>,
     ) -> Result<Response<MachineResponse>, Status> {
-        let (origin, timeout) = (origin(&request)?, timeout::of(request.metadata()));
-        let ask = Ask::passed_on(verb, request.into_inner(), &self.names)?.by(origin);
-        self.execute(ask, timeout).await.map(machine).map(Response::new)
+        let (origin, timeout) = (origin(&request)?, timeout::of(request.metadata().as_ref()));
+        let asked = self.about(verb, request.into_inner(), origin, timeout).await;
+        asked.map(Response::new)
+    }
+
+    async fn about(
+        &self,
+        verb: Verb,
+        request: MachineRequest,
+        origin: Origin,
+        timeout: Result<Option<Duration>, Error>,
+    ) -> Result<MachineResponse, Status> {
+        let ask = Ask::passed_on(verb, request, &self.names)?.by(origin);
+        self.execute(ask, timeout).await.map(machine)
     }
 
     async fn execute(
@@ -125,7 +150,7 @@ impl machines_server::Machines for Machines {
         &self,
         request: Request<ListMachinesRequest>,
     ) -> Result<Response<ListMachinesResponse>, Status> {
-        let (origin, timeout) = (origin(&request)?, timeout::of(request.metadata()));
+        let (origin, timeout) = (origin(&request)?, timeout::of(request.metadata().as_ref()));
         let ask = Ask::list(request.into_inner(), &self.names)?.by(origin);
         self.execute(ask, timeout).await.map(list).map(Response::new)
     }
@@ -134,7 +159,7 @@ impl machines_server::Machines for Machines {
         &self,
         request: Request<GetVolumeIDsRequest>,
     ) -> Result<Response<GetVolumeIDsResponse>, Status> {
-        let (origin, timeout) = (origin(&request)?, timeout::of(request.metadata()));
+        let (origin, timeout) = (origin(&request)?, timeout::of(request.metadata().as_ref()));
         let ask = Ask::volume_ids(request.into_inner(), &self.names)?.by(origin);
         self.execute(ask, timeout).await.map(volume_ids).map(Response::new)
     }
@@ -151,12 +176,35 @@ impl machines_server::Machines for Machines {
     }
 }
 
+/// A call about one machine, on its way.
+pub(super) struct Unary {
+    door: Arc<Machines>,
+    verb: Verb,
+}
+
+impl Unary {
+    pub(super) async fn answer(self, request: http::Request<Incoming>) -> http::Response<Body> {
+        unary::respond(self.machine(request).await)
+    }
+
+    async fn machine(&self, request: http::Request<Incoming>) -> Result<MachineResponse, Status> {
+        let caller = request.extensions().get();
+        let (origin, timeout) = (from(caller, request.headers())?, timeout::of(request.headers()));
+        let request = unary::read(request).await?;
+        self.door.about(self.verb, request, origin, timeout).await
+    }
+}
+
 fn origin<T>(request: &Request<T>) -> Result<Origin, Status> {
-    let header = |name| request.metadata().get(name).and_then(|value| value.to_str().ok());
+    from(request.extensions().get(), request.metadata().as_ref())
+}
+
+fn from(caller: Option<&Arc<Caller>>, headers: &http::HeaderMap) -> Result<Origin, Status> {
+    let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let trace = header("traceparent")
         .and_then(|parent| Trace::read(parent, header("tracestate")))
         .map(Arc::new);
-    Ok(Origin { caller: caller(request)?, trace })
+    Ok(Origin { caller: present(caller)?, trace })
 }
 
 fn payload(result: Result<Answered, Error>) -> Result<Payload, Status> {

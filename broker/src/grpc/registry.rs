@@ -103,7 +103,7 @@ impl registry_server::Registry for RegistryDoor {
         &self,
         request: Request<v1::PingDriverRequest>,
     ) -> Result<Response<v1::PingDriverResponse>, Status> {
-        let caller_waits = timeout::of(request.metadata())?;
+        let caller_waits = timeout::of(request.metadata().as_ref())?;
         let session = inspect::connected(self.rooms(), &request.into_inner().driver)?;
         if !session.is_native() {
             return Err(Status::unimplemented(

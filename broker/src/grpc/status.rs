@@ -46,7 +46,7 @@ impl From<Error> for Status {
                 (Code::Unavailable, Some(SOON))
             }
             Error::Lost(_) => (Code::Unknown, Some(SOON)),
-            Error::Deadline(_) => (Code::DeadlineExceeded, Some(SOON)),
+            Error::TooLate | Error::Deadline(_) => (Code::DeadlineExceeded, Some(SOON)),
         };
         let mut facts = Facts::new(error.reason());
         match &error {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tonic::metadata::MetadataMap;
+use tonic::codegen::http::HeaderMap;
 
 use crate::dispatch::Error;
 
@@ -10,8 +10,8 @@ use crate::dispatch::Error;
 ///
 /// A little less than it said, so that it hears from us how far its operation got, rather than from
 /// its own clock that it knows nothing.
-pub(super) fn of(metadata: &MetadataMap) -> Result<Option<Duration>, Error> {
-    let Some(value) = metadata.get("grpc-timeout") else { return Ok(None) };
+pub(super) fn of(headers: &HeaderMap) -> Result<Option<Duration>, Error> {
+    let Some(value) = headers.get("grpc-timeout") else { return Ok(None) };
     let timeout = value.to_str().ok().and_then(parse).ok_or_else(|| Error::Invalid {
         field: "grpc-timeout",
         problem: "must be up to 8 digits and one of H, M, S, m, u, n".to_owned(),
