@@ -45,6 +45,18 @@ pub(crate) fn bounded(outcome: Outcome) -> Outcome {
     }
 }
 
+/// About how many bytes an answer has on the wire.
+pub(crate) fn bytes_of(outcome: &Outcome) -> usize {
+    match outcome {
+        Ok(Payload::Machine(machine)) => machine.text_bytes(),
+        Ok(Payload::List(machines)) => {
+            machines.iter().map(|one| one.provider_id.len() + one.machine_name.len()).sum()
+        }
+        Ok(Payload::VolumeIds(ids)) => ids.iter().map(String::len).sum(),
+        Err(error) => error.message().len() + error.machine().map_or(0, Machine::text_bytes),
+    }
+}
+
 fn too_large(bytes: usize) -> Error {
     Error::internal(format!("the driver's answer has {bytes} bytes, more than {ANSWER_BYTES}"))
 }

@@ -44,8 +44,12 @@ const RETRY_STOPPED: Duration = Duration::from_secs(5);
 /// How a session hears of the operations it submitted. Whoever tells holds the executor's lock: what is
 /// told of one operation is told in order, and nobody may come back here.
 pub(crate) trait Ears: Send + Sync {
-    /// The driver's code runs, or is about to.
+    /// What its predecessors left behind, before it hears anything else of it.
+    fn takes_over(&self, resume: Resume);
+    /// The driver's code is about to run, and may return at once.
     fn started(&self, operation: i32);
+    /// It did not.
+    fn goes_on(&self, operation: i32);
     /// Without an id it is an operation taken over from an earlier session. `false`: the session is over,
     /// and did not hear it.
     fn ended(&self, operation: Option<i32>, report: Report) -> bool;
@@ -126,12 +130,13 @@ impl Executor {
     }
 
     /// Seats a session: gives it an id and what its predecessors at this address left behind.
-    pub(crate) fn join(&self, address: AddressId, ears: Arc<dyn Ears>) -> (SessionId, Resume) {
+    pub(crate) fn join(&self, address: AddressId, ears: Arc<dyn Ears>) -> SessionId {
         let mut state = self.lock();
         let session = SessionId(state.next_session);
         state.next_session += 1;
+        ears.takes_over(state.table.resume(address, session));
         state.sessions.insert(session, Seat { address, ears });
-        (session, state.table.resume(address, session))
+        session
     }
 
     /// Unseats a session. `lost` are the answers it could not, or may not have, delivered.
@@ -174,7 +179,7 @@ impl Executor {
                 let operation = Operation::new(job);
                 running.insert(id, operation.clone());
                 if slot.is_some() {
-                    table.started(id, |ticket| tell_started(sessions, ticket));
+                    table.started(id, |ticket| tell(sessions, ticket, |e, id| e.started(id)));
                 }
                 drop(state);
                 self.tasks.spawn(self.clone().execute(id, operation, slot));
@@ -183,7 +188,8 @@ impl Executor {
             Begin::Joined { execution, started, deadline } => {
                 state.postpone(execution, deadline);
                 if started {
-                    tell_started(&state.sessions, ticket);
+                    tell(&state.sessions, ticket, |ears, operation| ears.started(operation));
+                    tell(&state.sessions, ticket, |ears, operation| ears.goes_on(operation));
                 }
                 Submitted::Pending
             }
@@ -272,9 +278,7 @@ impl Executor {
             },
         };
         self.started(id);
-        // The transport was just woken, to run next on this very thread. Let it: driver code that
-        // blocks would keep it, and the heartbeat with it, from running at all.
-        tokio::task::yield_now().await;
+        self.goes_on(id).await;
         self.call(id, operation, slot).await
     }
 
@@ -291,10 +295,11 @@ impl Executor {
             return Err(cancelled());
         }
         let mut call = pin!(call::call(self.driver(), operation));
-        // What ends at once needs no clock and nobody to stop it.
+        // What ends at once needs no clock and nobody to stop it, and its answer says that it began.
         if let Poll::Ready(outcome) = futures::poll!(call.as_mut()) {
             return outcome;
         }
+        self.goes_on(id).await;
         let call = async {
             tokio::select! {
                 biased;
@@ -330,7 +335,17 @@ impl Executor {
 
     fn started(&self, id: ExecutionId) {
         let State { table, sessions, .. } = &mut *self.lock();
-        table.started(id, |ticket| tell_started(sessions, ticket));
+        table.started(id, |ticket| tell(sessions, ticket, |ears, id| ears.started(id)));
+    }
+
+    async fn goes_on(&self, id: ExecutionId) {
+        {
+            let State { table, sessions, .. } = &mut *self.lock();
+            table.started(id, |ticket| tell(sessions, ticket, |ears, id| ears.goes_on(id)));
+        }
+        // The transport was just woken, to run next on this very thread. Let it: driver code that
+        // blocks would keep it, and the heartbeat with it, from running at all.
+        tokio::task::yield_now().await;
     }
 
     fn finish(&self, id: ExecutionId, outcome: Outcome) {
@@ -367,12 +382,12 @@ impl Executor {
     }
 }
 
-fn tell_started(sessions: &HashMap<SessionId, Seat>, ticket: Ticket) {
-    // If the session is gone, nobody needs to hear it.
+/// Tells the session of a ticket something. If it is gone, nobody needs to hear it.
+fn tell(sessions: &HashMap<SessionId, Seat>, ticket: Ticket, what: impl Fn(&dyn Ears, i32)) {
     if let Some(operation) = ticket.operation
         && let Some(seat) = ticket.session.and_then(|session| sessions.get(&session))
     {
-        seat.ears.started(operation);
+        what(&*seat.ears, operation);
     }
 }
 

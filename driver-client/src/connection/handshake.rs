@@ -98,7 +98,7 @@ async fn welcome(
 ) -> Result<Opened, Failure> {
     // Sent at once, without waiting for the broker's "register".
     let hello = outbox::named(1, "register", Response::Registration(registration.into()));
-    let (mailbox, frames) = Mailbox::new(hello);
+    let (mailbox, frames) = Mailbox::open(hello);
     let response = client.register(frames).await.map_err(Failure::Status)?;
     let mut inbound = response.into_inner();
     loop {

@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use super::outbox::Outbox;
 use crate::{
     executor::Ears,
-    operations::{Orphan, Report},
+    operations::{Orphan, Report, Resume},
 };
 
 pub(super) struct Mailbox {
@@ -63,7 +63,7 @@ pub(super) struct Frames(Arc<Mailbox>);
 
 impl Mailbox {
     /// With the frame that opens the stream. Both are handed out once.
-    pub(super) fn new(hello: DriverSide) -> (Owned, Frames) {
+    pub(super) fn open(hello: DriverSide) -> (Owned, Frames) {
         let state = State {
             outbox: Outbox::default(),
             stage: Stage::Open(Some(hello)),
@@ -169,8 +169,23 @@ impl Drop for Owned {
 }
 
 impl Ears for Mailbox {
+    fn takes_over(&self, resume: Resume) {
+        self.with(|outbox| {
+            for report in resume.ended {
+                outbox.report(None, report);
+            }
+            for request in &resume.running {
+                outbox.still_runs(request);
+            }
+        });
+    }
+
     fn started(&self, operation: i32) {
         self.with(|outbox| outbox.started(operation));
+    }
+
+    fn goes_on(&self, operation: i32) {
+        self.with(|outbox| outbox.goes_on(operation));
     }
 
     fn ended(&self, operation: Option<i32>, report: Report) -> bool {

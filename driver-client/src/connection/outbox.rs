@@ -5,7 +5,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, mem, sync::Arc, time::Duration};
 
 use broker_proto::{
     driving::{DriverSide, driver_side::Response},
@@ -15,7 +15,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use crate::{
-    answer::{Outcome, Pages},
+    answer::{Outcome, Pages, bytes_of},
     maps::HashMap,
     operations::{Orphan, Report, Request},
     verb::Verb,
@@ -25,8 +25,8 @@ use crate::{
 const KEPT_SENT: usize = 4096;
 /// How many operations of lost brokers wait to be told. What is lost is no harm: a retry only costs more.
 const MOST_ORPHANS: usize = 4096;
-/// So many answers are no wait worth mentioning.
-const FEW: usize = 64;
+/// So many bytes are no wait worth mentioning.
+const LITTLE: usize = 64 * 1024;
 
 /// Holds at most two frames per outstanding operation, one pong, and answers to what was refused: the
 /// session stops reading before these become too many. Besides, what the session took over when it began,
@@ -35,11 +35,12 @@ const FEW: usize = 64;
 pub(super) struct Outbox {
     pong: Option<DriverSide>,
     control: VecDeque<DriverSide>,
-    /// The operations that began, some of which need not be told any more.
-    begun: VecDeque<i32>,
-    /// What began is not told yet: it may end this very moment.
-    is_held: bool,
+    /// The operations that began since the last [`release`](Outbox::release): they may end this very
+    /// moment, and many have.
+    begun: Vec<i32>,
     answers: VecDeque<Answer>,
+    /// About how long the answers are together.
+    answer_bytes: usize,
     orphans: VecDeque<Orphan>,
     /// The operations of this stream without an answer.
     outstanding: HashMap<i32, Outstanding>,
@@ -70,6 +71,7 @@ struct Answer {
     verb: Bytes,
     report: Option<Report>,
     pages: Pages,
+    bytes: usize,
 }
 
 impl Outbox {
@@ -84,7 +86,6 @@ impl Outbox {
             || !self.control.is_empty()
             || !self.answers.is_empty()
             || !self.orphans.is_empty()
-            || !self.is_held && !self.begun.is_empty()
     }
 
     /// Whether all was said, and every operation has its answer.
@@ -94,10 +95,7 @@ impl Outbox {
 
     /// Without the orphans, which nobody waits for.
     pub(super) fn len(&self) -> usize {
-        usize::from(self.pong.is_some())
-            + self.control.len()
-            + self.begun.len()
-            + self.answers.len()
+        usize::from(self.pong.is_some()) + self.control.len() + self.answers.len()
     }
 
     pub(super) fn outstanding(&self) -> usize {
@@ -108,18 +106,16 @@ impl Outbox {
         self.outstanding.contains_key(&operation)
     }
 
-    /// An operation is about to be submitted. Until the next [`release`](Self::release) no Accepted
-    /// goes out.
+    /// An operation is about to be submitted.
     pub(super) fn expect(&mut self, operation: i32, verb: Verb) {
         self.outstanding.insert(operation, Outstanding { verb, accepted: Accepted::NotYet });
-        self.is_held = true;
     }
 
-    /// Lets what began and did not end meanwhile be told.
+    /// Tells of all that began, has not ended, and of which nobody knows whether it goes on.
     pub(super) fn release(&mut self) {
-        self.is_held = false;
-        let outstanding = &self.outstanding;
-        self.begun.retain(|id| outstanding.get(id).is_some_and(Outstanding::is_untold));
+        for id in mem::take(&mut self.begun) {
+            self.goes_on(id);
+        }
     }
 
     /// A pong that has not left yet is replaced: only the newest is of use.
@@ -131,12 +127,24 @@ impl Outbox {
         self.pong = Some(named(0, "pong", Response::Pong(pong)));
     }
 
+    /// It began, and may end at once: then its answer says both.
     pub(super) fn started(&mut self, operation: i32) {
         if let Some(outstanding) = self.outstanding.get_mut(&operation)
             && outstanding.accepted == Accepted::NotYet
         {
             outstanding.accepted = Accepted::Untold;
-            self.begun.push_back(operation);
+            self.begun.push(operation);
+        }
+    }
+
+    /// It began and takes its time, which the broker should know.
+    pub(super) fn goes_on(&mut self, operation: i32) {
+        if let Some(outstanding) = self.outstanding.get_mut(&operation)
+            && outstanding.accepted == Accepted::Untold
+        {
+            outstanding.accepted = Accepted::Told;
+            let accepted = Response::Accepted(wire::Accepted {});
+            self.control.push_back(named(operation, outstanding.verb.as_str(), accepted));
         }
     }
 
@@ -161,31 +169,37 @@ impl Outbox {
     /// An answer without an execution, a refusal or a remembered one: if it is lost, so be it.
     pub(super) fn answer(&mut self, operation: i32, verb: Bytes, outcome: Arc<Outcome>) {
         self.outstanding.remove(&operation);
-        let pages = Pages::new(outcome);
-        self.answers.push_back(Answer { operation: Some(operation), verb, report: None, pages });
+        self.push(Some(operation), verb, None, outcome);
     }
 
-    /// The end of an execution. A success says as well that it was begun, so that an Accepted that is
-    /// still here need not go out before it, unless many other answers do. A failure does not: it could be
+    /// The end of an execution. A success says as well that it was begun, so that no Accepted need go out
+    /// before it, unless long answers do. A failure does not: it could be
     /// a refusal. A list is answered in pages, and who waits for the last of them wants to know that it
     /// was begun.
     pub(super) fn report(&mut self, operation: Option<i32>, report: Report) {
         let verb = report.request.verb;
-        if let Some(id) = operation
-            && let Some(outstanding) = self.outstanding.get_mut(&id)
-            && outstanding.is_untold()
-        {
-            let says_so = report.outcome.is_ok() && verb != Verb::List;
-            if says_so && self.answers.len() < FEW {
-                outstanding.accepted = Accepted::Told;
-            } else if self.is_held {
-                outstanding.accepted = Accepted::Told;
-                self.control.push_back(accepted(id, verb));
+        let says_so = report.outcome.is_ok() && verb != Verb::List && self.answer_bytes < LITTLE;
+        if let Some(id) = operation {
+            match self.outstanding.get_mut(&id) {
+                Some(outstanding) if says_so => outstanding.accepted = Accepted::Told,
+                _ => self.goes_on(id),
             }
         }
-        let pages = Pages::new(report.outcome.clone());
-        let verb = Bytes::from_static(verb.as_str().as_bytes());
-        self.answers.push_back(Answer { operation, verb, report: Some(report), pages });
+        let outcome = report.outcome.clone();
+        self.push(operation, Bytes::from_static(verb.as_str().as_bytes()), Some(report), outcome);
+    }
+
+    fn push(
+        &mut self,
+        operation: Option<i32>,
+        verb: Bytes,
+        report: Option<Report>,
+        outcome: Arc<Outcome>,
+    ) {
+        let bytes = bytes_of(&outcome);
+        self.answer_bytes += bytes;
+        let pages = Pages::new(outcome);
+        self.answers.push_back(Answer { operation, verb, report, pages, bytes });
     }
 
     /// The next frame. The operation whose last one it is is off the table.
@@ -193,23 +207,8 @@ impl Outbox {
         self.pong
             .take()
             .or_else(|| self.control.pop_front())
-            .or_else(|| self.next_accepted())
             .or_else(|| self.next_answer())
             .or_else(|| self.next_orphan())
-    }
-
-    fn next_accepted(&mut self) -> Option<DriverSide> {
-        while !self.is_held
-            && let Some(id) = self.begun.pop_front()
-        {
-            if let Some(outstanding) = self.outstanding.get_mut(&id)
-                && outstanding.is_untold()
-            {
-                outstanding.accepted = Accepted::Told;
-                return Some(accepted(id, outstanding.verb));
-            }
-        }
-        None
     }
 
     fn next_answer(&mut self) -> Option<DriverSide> {
@@ -241,6 +240,7 @@ impl Outbox {
     /// has not heard of for a while. Telling it twice does no harm. Failures are not kept:
     /// the operation may have been tried again since.
     fn answered(&mut self, answer: Answer) {
+        self.answer_bytes -= answer.bytes;
         if let Some(id) = answer.operation {
             self.outstanding.remove(&id);
         }
@@ -274,22 +274,12 @@ impl Outbox {
     }
 }
 
-impl Outstanding {
-    fn is_untold(&self) -> bool {
-        self.accepted == Accepted::Untold
-    }
-}
-
 fn frame(id: i32, kind: Bytes, response: Response) -> DriverSide {
     DriverSide { operation_id: id, operation_type: kind, response: Some(response) }
 }
 
 pub(super) fn named(id: i32, kind: &'static str, response: Response) -> DriverSide {
     frame(id, Bytes::from_static(kind.as_bytes()), response)
-}
-
-fn accepted(id: i32, verb: Verb) -> DriverSide {
-    named(id, verb.as_str(), Response::Accepted(wire::Accepted {}))
 }
 
 /// An operation as the broker knows it from an earlier stream.

@@ -5,14 +5,7 @@
 //! the [mailbox](super::mailbox), from which the transport takes it when it has room. Only a broker that
 //! sends and never reads is not read any more either, until one of us gives the other up.
 
-use std::{
-    fmt,
-    future::{pending, poll_fn},
-    pin::pin,
-    sync::Arc,
-    task::Poll,
-    time::Duration,
-};
+use std::{fmt, future::pending, pin::pin, sync::Arc, time::Duration};
 
 use broker_proto::{
     driving::{BrokerSide, DriverSide, OperationParams, broker_side::Control},
@@ -70,6 +63,9 @@ pub(super) enum Why {
 const OUTSTANDING_AT_LEAST: usize = 1024;
 /// How many frames are dealt with before anything else gets its turn.
 const AT_ONCE: usize = 64;
+/// So long it takes at most until a broker knows that an operation began: what ends at once is not
+/// worth two frames. Code that does not end at once says so itself, unless it blocks its thread.
+const HELD_BACK: Duration = Duration::from_millis(5);
 /// How long the broker has to close a stream that we left.
 const GOODBYE: Duration = Duration::from_secs(2);
 /// A broker that drains may keep us for this long.
@@ -85,8 +81,8 @@ pub(super) struct Session<'a> {
     names: Names,
     mailbox: mailbox::Owned,
     most_outstanding: usize,
-    /// Whether the mailbox holds back what began.
-    holds_back: bool,
+    /// Operations were submitted lately, and may run without the broker knowing it.
+    has_submitted: bool,
     heard: Instant,
     dead_after: Duration,
     /// We announced that we stop.
@@ -105,16 +101,8 @@ impl<'a> Session<'a> {
         dead_after: Duration,
     ) -> Self {
         let capacity = shared.executor.capacity();
-        let (id, resume) = shared.executor.join(address, mailbox.ears());
-        mailbox.with(|outbox| {
-            outbox.set_dead_after(dead_after);
-            for report in resume.ended {
-                outbox.report(None, report);
-            }
-            for request in &resume.running {
-                outbox.still_runs(request);
-            }
-        });
+        mailbox.with(|outbox| outbox.set_dead_after(dead_after));
+        let id = shared.executor.join(address, mailbox.ears());
         Self {
             shared,
             address,
@@ -124,7 +112,7 @@ impl<'a> Session<'a> {
             names: Names::default(),
             mailbox,
             most_outstanding: capacity.saturating_mul(4).max(OUTSTANDING_AT_LEAST),
-            holds_back: false,
+            has_submitted: false,
             heard: Instant::now(),
             dead_after,
             stopping: false,
@@ -157,6 +145,7 @@ impl<'a> Session<'a> {
     async fn serve(&mut self, inbound: &mut Inbound) -> Result<Why, End> {
         let shared = self.shared;
         let mut alarm = pin!(sleep_until(self.heard + self.dead_after));
+        let mut release = pin!(sleep_until(self.heard));
         let mut stop = pin!(shared.stop.cancelled());
         let mut drain = pin!(shared.drain.cancelled());
         loop {
@@ -177,8 +166,13 @@ impl<'a> Session<'a> {
                     self.stopping = true;
                     self.mailbox.with(|outbox| outbox.drain("the driver is stopping"));
                 }
+                () = &mut release, if self.has_submitted => {
+                    self.has_submitted = false;
+                    self.mailbox.with(Outbox::release);
+                }
                 frame = inbound.message(), if has_room => {
                     self.heard = Instant::now();
+                    let is_armed = self.has_submitted;
                     let mut next = Some(frame);
                     // What came with it goes with it: a turn of the loop costs more than a frame.
                     let mut room = AT_ONCE;
@@ -191,9 +185,8 @@ impl<'a> Session<'a> {
                         room -= 1;
                         next = if room > 0 { inbound.message().now_or_never() } else { None };
                     }
-                    if std::mem::take(&mut self.holds_back) {
-                        one_turn().await;
-                        self.mailbox.with(Outbox::release);
+                    if self.has_submitted && !is_armed {
+                        release.as_mut().reset(self.heard + HELD_BACK);
                     }
                 }
                 () = self.mailbox.nudged() => {}
@@ -280,7 +273,7 @@ impl<'a> Session<'a> {
         let ticket = Ticket { address: self.address, session: Some(self.id), operation: Some(id) };
         // Before it can begin, and be told to have.
         self.mailbox.with(|outbox| outbox.expect(id, verb));
-        self.holds_back = true;
+        self.has_submitted = true;
         Ok(self.shared.executor.submit(ticket, job, self.heard))
     }
 
@@ -322,23 +315,6 @@ impl<'a> Session<'a> {
         };
         timeout(GOODBYE, closed).await.unwrap_or(false)
     }
-}
-
-/// Lets everything else that can run do so once.
-///
-/// What was just submitted often ends in this time, and then goes out at once and without an Accepted. Not
-/// tokio's `yield_now`, which lets this thread run the driver's code first, whatever it does: a task that
-/// wakes itself can be run by any other thread, so code that blocks does not stop the heartbeat.
-async fn one_turn() {
-    let mut is_over = false;
-    poll_fn(|context| {
-        if std::mem::replace(&mut is_over, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 async fn at(time: Option<Instant>) {

@@ -20,7 +20,7 @@ use crate::{
     executor::{Ears, Executor},
     fleet::Fleet,
     operation::Job,
-    operations::{AddressId, Orphan, Report, Ticket},
+    operations::{AddressId, Orphan, Report, Resume, Ticket},
 };
 
 async fn drain_announced(peer: &mut Peer) {
@@ -93,7 +93,13 @@ async fn work_that_does_not_end_is_cancelled_after_the_grace_time() {
 struct Listening(mpsc::Sender<Report>);
 
 impl Ears for Listening {
+    fn takes_over(&self, _: Resume) {}
+
     fn started(&self, operation: i32) {
+        assert_eq!(operation, 1);
+    }
+
+    fn goes_on(&self, operation: i32) {
         assert_eq!(operation, 1);
     }
 
@@ -115,7 +121,7 @@ async fn what_is_broken_off_is_not_sent_again_by_itself() {
     let fleet = Arc::new(Fleet::new(&Config::default()));
     let executor = Arc::new(Executor::new(driver, 1, LONG, stop.clone(), fleet));
     let (ends, mut ended) = mpsc::channel(1);
-    let (session, _) = executor.join(AddressId(0), Arc::new(Listening(ends)));
+    let session = executor.join(AddressId(0), Arc::new(Listening(ends)));
     let params = OperationParams { machine_name: "stubborn-m".into(), ..Default::default() };
     let query = Arc::new(ClassQuery::new(Default::default(), &Default::default()));
     let classes = Arc::new(Classes::new());
