@@ -90,10 +90,12 @@ impl drivers_server::Drivers for Drivers {
         })?;
         let (farewell, last) = oneshot::channel();
         let (outbound, stream) = ToDriver::new(last);
-        let serve = self.clone().serve(request.into_inner(), outbound, caller, unregistered);
+        let (drivers, mut inbound) = (self.clone(), request.into_inner());
         let span = tracing::info_span!("session", driver = Empty, id = Empty);
         let serve = async move {
-            if let Err(status) = serve.await {
+            // Lent, not given: what moves into a future within this one has its place in both.
+            let served = drivers.serve(&mut inbound, outbound, &caller, unregistered).await;
+            if let Err(status) = served {
                 // The peer may be gone: then nobody has to be told.
                 farewell.send(status).ok();
             }
