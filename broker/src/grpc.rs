@@ -25,6 +25,7 @@ pub use self::{
     entrance::Entrance,
     historic::answer_to_historic_names,
 };
+use self::drivers::DriversDoor;
 use crate::{dispatch::Dispatcher, inspect::Rooms};
 
 /// The largest frame of a driver that is read: those of 2018 send a list in one piece.
@@ -51,11 +52,11 @@ pub async fn routes(
         .register_encoded_file_descriptor_set(broker_proto::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()?;
-    reporter.set_serving::<DriversServer<Drivers>>().await;
+    reporter.set_serving::<DriversServer<DriversDoor>>().await;
     reporter.set_serving::<MachinesServer<machines::Machines>>().await;
     reporter.set_serving::<RegistryServer<registry::RegistryDoor>>().await;
     let routes = Routes::new(
-        DriversServer::from_arc(drivers)
+        DriversServer::new(DriversDoor(drivers))
             .max_decoding_message_size(MAX_FRAME)
             .max_encoding_message_size(MAX_MESSAGE),
     )
@@ -75,6 +76,6 @@ pub async fn routes(
 pub async fn not_serving(health: &HealthReporter) {
     // The name of the whole, which most probes ask for.
     health.set_service_status("", ServingStatus::NotServing).await;
-    health.set_not_serving::<DriversServer<Drivers>>().await;
+    health.set_not_serving::<DriversServer<DriversDoor>>().await;
     health.set_not_serving::<MachinesServer<machines::Machines>>().await;
 }
