@@ -19,13 +19,13 @@ use broker_proto::{
 use tonic::service::Routes;
 use tonic_health::{ServingStatus, server::HealthReporter};
 
+use self::drivers::DriversDoor;
 pub use self::{
     connection::{Connection, Peer},
     drivers::{Admission, Drivers},
     entrance::Entrance,
     historic::answer_to_historic_names,
 };
-use self::drivers::DriversDoor;
 use crate::{dispatch::Dispatcher, inspect::Rooms};
 
 /// The largest frame of a driver that is read: those of 2018 send a list in one piece.

@@ -23,6 +23,7 @@ use broker_proto::{
 use futures::{FutureExt as _, Stream, StreamExt as _};
 use tokio::time::{Instant, sleep_until};
 
+use self::machine::Notice;
 pub use self::{
     frames::Frames,
     handle::{Ended, Health, Refused, SessionHandle},
@@ -30,7 +31,6 @@ pub use self::{
     machine::{Call, Oddities, Ticket},
     record::{LastError, Record},
 };
-use self::machine::Notice;
 use crate::{auth, driver::MachineId, metrics::Metrics};
 
 /// What this driver can do, agreed in the handshake.

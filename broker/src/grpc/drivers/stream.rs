@@ -76,10 +76,10 @@ impl Drivers {
         // In a box of its own, gone when it is over: it needs several times the memory of the session,
         // which may stay for months.
         let met = Box::pin(self.meet(inbound, outbound, caller, unregistered)).await?;
-        match met {
-            Some(admitted) => farewell(self.attend(admitted, inbound, caller).await),
-            None => Ok(()),
-        }
+        let Some(mut admitted) = met else { return Ok(()) };
+        let end = self.attend(&mut admitted, inbound, caller).await;
+        self.part(admitted, &end, caller);
+        farewell(end)
     }
 
     /// Steps 1 to 4. `None` if the driver left before it registered.
@@ -177,11 +177,11 @@ impl Drivers {
     /// Step 5. Says how it ended.
     async fn attend(
         &self,
-        admitted: Admitted,
+        admitted: &mut Admitted,
         inbound: &mut Streaming<DriverSide>,
         caller: &Caller,
     ) -> End {
-        let Admitted { handle, seats, mut session, stranger, place } = admitted;
+        let Admitted { handle, session, stranger, .. } = admitted;
         let info = handle.info();
         let inbound = inbound.map(|frame| {
             frame.map_err(|status| Broken {
@@ -191,25 +191,28 @@ impl Drivers {
         });
         let resumed = |operation: v1::Resumed| {
             // What another replica asked for is as new to us as what an earlier process did.
-            let unknown = stranger || operation.elsewhere;
+            let unknown = *stranger || operation.elsewhere;
             if let Some(machine) = self.ledger.resumed(&operation, info, unknown) {
                 handle.forget(machine);
             }
         };
-        let end = {
-            let mut revoked = pin!(self.auth.revoked(caller, |auth| {
-                let now = auth.territory(caller, &info.keys)?;
-                if now == info.territory { Ok(()) } else { Err(Denied::Moved) }
-            }));
-            let mut run = pin!(session.run(inbound, resumed));
-            tokio::select! {
-                end = &mut run => end,
-                why = &mut revoked => {
-                    handle.end(End::Revoked(why));
-                    run.await
-                }
+        let mut revoked = pin!(self.auth.revoked(caller, |auth| {
+            let now = auth.territory(caller, &info.keys)?;
+            if now == info.territory { Ok(()) } else { Err(Denied::Moved) }
+        }));
+        let mut run = pin!(session.run(inbound, resumed));
+        tokio::select! {
+            end = &mut run => end,
+            why = &mut revoked => {
+                handle.end(End::Revoked(why));
+                run.await
             }
-        };
+        }
+    }
+
+    /// Takes leave of a driver whose session has ended.
+    fn part(&self, admitted: Admitted, end: &End, caller: &Caller) {
+        let Admitted { handle, seats, session, place, .. } = admitted;
         // Before its operations are settled as lost, since they tell why.
         handle.note_end(&end.to_string());
         drop(seats);
@@ -218,9 +221,8 @@ impl Drivers {
         tracing::info!(%end, "session over");
         self.audit.write(|| {
             let record = Record::new(Event::DriverLeft, Outcome::Ok);
-            record.by(caller).about(info).saying(&end.to_string())
+            record.by(caller).about(handle.info()).saying(&end.to_string())
         });
-        end
     }
 
     /// Says something to a driver whose session does not run yet, so that nobody else would notice if it
