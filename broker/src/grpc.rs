@@ -20,6 +20,7 @@ use broker_proto::{
 use tonic::service::Routes;
 use tonic_health::{ServingStatus, server::HealthReporter};
 
+use self::drivers::DriversDoor;
 pub use self::{
     connection::{Connection, Peer},
     drivers::{Admission, Drivers},
@@ -53,10 +54,10 @@ pub async fn front(
         .register_encoded_file_descriptor_set(broker_proto::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()?;
-    reporter.set_serving::<DriversServer<Drivers>>().await;
+    reporter.set_serving::<DriversServer<DriversDoor>>().await;
     reporter.set_serving::<MachinesServer<machines::Machines>>().await;
     reporter.set_serving::<RegistryServer<registry::RegistryDoor>>().await;
-    let drivers = DriversServer::from_arc(drivers)
+    let drivers = DriversServer::new(DriversDoor(drivers))
         .max_decoding_message_size(MAX_FRAME)
         .max_encoding_message_size(MAX_MESSAGE);
     let machines = MachinesServer::from_arc(Arc::clone(&door))
@@ -72,6 +73,6 @@ pub async fn front(
 pub async fn not_serving(health: &HealthReporter) {
     // The name of the whole, which most probes ask for.
     health.set_service_status("", ServingStatus::NotServing).await;
-    health.set_not_serving::<DriversServer<Drivers>>().await;
+    health.set_not_serving::<DriversServer<DriversDoor>>().await;
     health.set_not_serving::<MachinesServer<machines::Machines>>().await;
 }

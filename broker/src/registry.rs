@@ -155,7 +155,9 @@ impl Registry {
         let order = self.0.next_order.fetch_add(1, Ordering::Relaxed);
         for key in &info.keys {
             let exclusive = self.0.seating.policy(key) == Policy::Exclusive;
-            let mut seats = self.0.groups.entry(key.clone()).or_default();
+            // Mostly there is one: room for four would be the default.
+            let mut seats =
+                self.0.groups.entry(key.clone()).or_insert_with(|| Vec::with_capacity(1));
             let rival = seats
                 .iter()
                 .find(|seat| exclusive || seat.session.info().instance.id == info.instance.id);

@@ -393,7 +393,7 @@ pub async fn run(
     stop: impl Future<Output = ()>,
     started: impl FnOnce(SocketAddr, SocketAddr),
 ) -> anyhow::Result<()> {
-    let Listeners { drivers, admin } = Listeners::open(plan.listen, plan.admin).await?;
+    let Listeners { drivers, admin } = Listeners::open(plan.listen, plan.admin)?;
     let (drivers_at, admin_at) = (drivers.local_addr()?, admin.local_addr()?);
 
     if let Some(tls) = broker.tls().cloned() {

@@ -23,6 +23,7 @@ use broker_proto::{
 use futures::{FutureExt as _, Stream, StreamExt as _};
 use tokio::time::{Instant, sleep_until};
 
+use self::machine::Notice;
 pub use self::{
     frames::Frames,
     handle::{Ended, Health, Refused, SessionHandle},
@@ -30,7 +31,6 @@ pub use self::{
     machine::{Call, Oddities, Ticket},
     record::{LastError, Record},
 };
-use self::{handle::Ends, machine::Notice};
 use crate::{auth, driver::MachineId, metrics::Metrics};
 
 /// What this driver can do, agreed in the handshake.
@@ -113,7 +113,6 @@ const AT_ONCE: usize = 64;
 #[derive(Debug)]
 pub struct Session {
     handle: SessionHandle,
-    ends: Ends,
 }
 
 impl Session {
@@ -126,8 +125,8 @@ impl Session {
         metrics: Metrics,
     ) -> (SessionHandle, Session) {
         let limit = terms.capacity + queue;
-        let (handle, ends) = SessionHandle::new(info, terms, times, limit, metrics);
-        (handle.clone(), Session { handle, ends })
+        let handle = SessionHandle::new(info, terms, times, limit, metrics);
+        (handle.clone(), Session { handle })
     }
 
     /// Serves the driver until it leaves, falls silent or is replaced.
@@ -142,6 +141,9 @@ impl Session {
     ) -> End {
         let mut alarm = pin!(sleep_until(Instant::now()));
         loop {
+            if let Some(end) = self.handle.told_to_end() {
+                return end.clone();
+            }
             // Whatever the traffic, pings go out on their own clock.
             let wake_at = self.handle.tick();
             // Traffic only puts off what the alarm is set for: rather than set anew by every frame, it
@@ -151,7 +153,6 @@ impl Session {
             }
             // Every branch is cancel safe: the ones that lose the race lose nothing.
             let mut next = tokio::select! {
-                end = self.ends.recv() => return end,
                 frame = inbound.next() => Some(frame),
                 () = self.handle.nudged() => continue,
                 () = &mut alarm => {

@@ -11,7 +11,7 @@ use tonic_prost::{ProstCodec, ProstEncoder};
 
 /// What a stream sets aside each way before anything was said on it. It grows with what is: tonic's own
 /// 8 KiB are a quarter of what was allocated for an idle driver.
-const AT_FIRST: usize = 512;
+const AT_FIRST: usize = 64;
 /// As tonic has it: so much is encoded before it is sent, so that a busy stream's messages share a frame.
 const SEND_AT: usize = 32 * 1024;
 

@@ -64,7 +64,10 @@ impl Territory {
 
 impl FromIterator<Ground> for Territory {
     fn from_iter<I: IntoIterator<Item = Ground>>(grounds: I) -> Self {
-        Self(grounds.into_iter().collect())
+        let mut grounds: Vec<_> = grounds.into_iter().collect();
+        // Every session keeps one.
+        grounds.shrink_to_fit();
+        Self(grounds)
     }
 }
 

@@ -83,7 +83,8 @@ pub struct Standing(Option<Arc<Guest>>);
 struct Guest {
     number: u64,
     crowd: Crowd,
-    leave: CancellationToken,
+    /// `None` once it stays, whatever comes: then nobody waits for it any more.
+    leave: Mutex<Option<CancellationToken>>,
     /// Set once somebody was let in.
     settled: OnceLock<Place>,
     out: OnceLock<WhyOut>,
@@ -122,6 +123,7 @@ impl Crowd {
         state.newcomers.insert(number, leave.clone());
         self.show(&state);
         let (settled, out) = (OnceLock::new(), OnceLock::new());
+        let leave = Mutex::new(Some(leave));
         Ok(Standing(Some(Arc::new(Guest { number, crowd: self.clone(), leave, settled, out }))))
     }
 
@@ -185,6 +187,9 @@ impl Standing {
         // Of two at once one comes too late, and gives its place back.
         if guest.settled.set(place).is_ok() {
             guest.crowd.settle(guest.number);
+            if self.is_safe() {
+                guest.leave().take();
+            }
         }
         Ok(())
     }
@@ -208,7 +213,8 @@ impl Standing {
 
     /// Ends when it has to go.
     pub(crate) fn told_to_go(&self) -> Option<WaitForCancellationFutureOwned> {
-        self.0.as_ref().map(|guest| guest.leave.clone().cancelled_owned())
+        let leave = self.0.as_ref().and_then(|guest| guest.leave().clone());
+        leave.map(CancellationToken::cancelled_owned)
     }
 
     /// It has to go, and is counted once.
@@ -223,6 +229,12 @@ impl Standing {
     /// Why it had to go, if it had.
     pub fn why_out(&self) -> Option<WhyOut> {
         self.0.as_ref().and_then(|guest| guest.out.get().copied())
+    }
+}
+
+impl Guest {
+    fn leave(&self) -> MutexGuard<'_, Option<CancellationToken>> {
+        self.leave.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -246,7 +258,8 @@ mod tests {
     }
 
     fn has_to_go(standing: &Standing) -> bool {
-        standing.0.as_ref().unwrap().leave.is_cancelled()
+        let leave = standing.0.as_ref().unwrap().leave();
+        leave.as_ref().is_some_and(CancellationToken::is_cancelled)
     }
 
     #[test]

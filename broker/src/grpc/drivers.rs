@@ -3,7 +3,7 @@
 mod outgoing;
 mod stream;
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::Deref, sync::Arc, time::Duration};
 
 use broker_proto::{
     passing::{DriverSide, drivers_server},
@@ -72,8 +72,20 @@ pub struct Drivers {
     pub bounds: Bounds,
 }
 
+/// The door itself. Every stream has a clone of it, so it is one pointer.
+#[derive(Clone, Debug)]
+pub(super) struct DriversDoor(pub(super) Arc<Drivers>);
+
+impl Deref for DriversDoor {
+    type Target = Drivers;
+
+    fn deref(&self) -> &Drivers {
+        &self.0
+    }
+}
+
 #[tonic::async_trait]
-impl drivers_server::Drivers for Drivers {
+impl drivers_server::Drivers for DriversDoor {
     type RegisterStream = ToDriver;
 
     async fn register(
@@ -90,10 +102,12 @@ impl drivers_server::Drivers for Drivers {
         })?;
         let (farewell, last) = oneshot::channel();
         let (outbound, stream) = ToDriver::new(last);
-        let serve = self.clone().serve(request.into_inner(), outbound, caller, unregistered);
+        let (door, mut inbound) = (self.clone(), request.into_inner());
         let span = tracing::info_span!("session", driver = Empty, id = Empty);
         let serve = async move {
-            if let Err(status) = serve.await {
+            // Lent, not given: what moves into a future within this one has its place in both.
+            let served = door.serve(&mut inbound, outbound, &caller, unregistered).await;
+            if let Err(status) = served {
                 // The peer may be gone: then nobody has to be told.
                 farewell.send(status).ok();
             }

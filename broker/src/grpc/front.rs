@@ -25,7 +25,7 @@ use tonic::{
 };
 
 use super::{
-    Drivers, Entrance, Peer, entrance::Passage, historic::answer_to_historic_names,
+    Entrance, Peer, drivers::DriversDoor, entrance::Passage, historic::answer_to_historic_names,
     machines::Machines,
 };
 
@@ -35,7 +35,7 @@ pub struct Front {
     pub(super) door: Arc<Machines>,
     /// The same door, for all but the calls about one machine.
     pub(super) machines: MachinesServer<Machines>,
-    pub(super) drivers: DriversServer<Drivers>,
+    pub(super) drivers: DriversServer<DriversDoor>,
     pub(super) others: Routes,
 }
 

@@ -8,6 +8,7 @@ mod guest;
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::{Arc, atomic::AtomicU64},
     time::Duration,
 };
 
@@ -21,7 +22,7 @@ use axum::{
 use broker_tls::server::{Protocol, Secured, TlsStream};
 use futures::Stream;
 use tokio::{
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
     sync::mpsc,
     task::JoinSet,
     time::sleep,
@@ -36,6 +37,9 @@ use crate::{
     metrics::Metrics,
 };
 
+/// Connections that the system holds until we accept them; it may allow fewer (`net.core.somaxconn`). After
+/// a restart all drivers come at once, and who finds no room tries again after a second at the earliest.
+const BACKLOG: u32 = 16_384;
 /// Connections that nobody has begun to serve.
 const WAITING: usize = 64;
 /// After the system could not accept, for instance because it is out of descriptors.
@@ -52,15 +56,26 @@ pub(super) struct Listeners {
 }
 
 impl Listeners {
-    pub(super) async fn open(drivers: SocketAddr, admin: SocketAddr) -> anyhow::Result<Self> {
-        Ok(Self { drivers: bind("--listen", drivers).await?, admin: bind("--admin", admin).await? })
+    pub(super) fn open(drivers: SocketAddr, admin: SocketAddr) -> anyhow::Result<Self> {
+        Ok(Self { drivers: bind("--listen", drivers)?, admin: bind("--admin", admin)? })
     }
 }
 
-async fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| {
+fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
+    listen(address).with_context(|| {
         format!("cannot listen on {address}; another address can be given with {flag}")
     })
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // A broker that was restarted does not wait for the connections of the one before it.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// Accepts connections on one port and makes them ready to be served.
@@ -143,8 +158,9 @@ impl Port {
         let refusals = self.refusals.clone();
         handshakes.spawn(async move {
             match tls.accept(io, protocol).await {
-                Ok(Secured { io, certificate }) => {
-                    Some((Either::Right(Box::new(io)), Peer { certificate, ..peer }))
+                Ok(Secured { io, certificate, cas }) => {
+                    let verified = Arc::new(AtomicU64::new(cas));
+                    Some((Either::Right(Box::new(io)), Peer { certificate, verified, ..peer }))
                 }
                 Err(refusal) => {
                     let peer = peer.address;

@@ -16,7 +16,7 @@ use broker_proto::{
 };
 use futures::task::AtomicWaker;
 use tokio::{
-    sync::{Notify, mpsc, oneshot},
+    sync::{Notify, oneshot},
     time::{Instant, timeout},
 };
 
@@ -70,7 +70,8 @@ pub struct SessionHandle(Arc<Shared>);
 struct Shared {
     info: Info,
     times: Times,
-    end: mpsc::Sender<End>,
+    /// Why it is to end: the first word counts.
+    end: OnceLock<End>,
     limit: usize,
     metrics: Metrics,
     /// Operations that were taken on and are not settled.
@@ -115,16 +116,6 @@ struct Open {
     oddities: Oddities,
 }
 
-/// The first word that ends a session wins.
-#[derive(Debug)]
-pub(super) struct Ends(mpsc::Receiver<End>);
-
-impl Ends {
-    pub(super) async fn recv(&mut self) -> End {
-        self.0.recv().await.unwrap_or(End::ShutDown)
-    }
-}
-
 const NEVER: u64 = u64::MAX;
 
 impl SessionHandle {
@@ -134,8 +125,7 @@ impl SessionHandle {
         times: Times,
         limit: usize,
         metrics: Metrics,
-    ) -> (Self, Ends) {
-        let (end, ends) = mpsc::channel(1);
+    ) -> Self {
         let now = Instant::now();
         let open = Open {
             machine: Machine::new(terms, times, now),
@@ -147,7 +137,7 @@ impl SessionHandle {
         let shared = Shared {
             info,
             times,
-            end,
+            end: OnceLock::new(),
             limit,
             metrics,
             admitted: AtomicUsize::new(0),
@@ -162,7 +152,7 @@ impl SessionHandle {
             record: Mutex::default(),
             ended: OnceLock::new(),
         };
-        (Self(Arc::new(shared)), Ends(ends))
+        Self(Arc::new(shared))
     }
 
     pub fn info(&self) -> &Info {
@@ -268,6 +258,11 @@ impl SessionHandle {
         self.open(|open| open.machine.is_dead(Instant::now())).unwrap_or(true)
     }
 
+    /// Why it is to end, if it is.
+    pub(super) fn told_to_end(&self) -> Option<&End> {
+        self.0.end.get()
+    }
+
     /// Returns when the task has something to do.
     pub(super) async fn nudged(&self) {
         self.0.nudge.notified().await;
@@ -349,8 +344,9 @@ impl SessionHandle {
 
     /// Ends the session. Its callers are told at once; frames it still sends go nowhere.
     pub fn end(&self, why: End) {
-        // Full means that an earlier word already ends it; closed, that it is over.
-        drop(self.0.end.try_send(why));
+        if self.0.end.set(why).is_ok() {
+            self.0.nudge.notify_one();
+        }
     }
 
     /// Gives the session no more work; a driver that understands it is told to leave after `after`.

@@ -131,6 +131,8 @@ fn native(registration: v1::Registration) -> Result<Hello, Rejection> {
     }
     keys.sort_unstable();
     keys.dedup();
+    // Kept for as long as the session.
+    keys.shrink_to_fit();
     if keys.is_empty() {
         return Err(invalid("the driver names no kind to serve".to_owned()));
     }

@@ -296,6 +296,10 @@ impl<T: Ticket> Machine<T> {
     /// frame is given away.
     pub fn next_frame(&mut self, now: Instant) -> Option<BrokerSide> {
         if let Some(frame) = self.control.pop_front() {
+            if self.control.is_empty() {
+                // Most sessions are idle and say nothing but a ping now and then.
+                self.control = VecDeque::new();
+            }
             return Some(frame);
         }
         if !self.may_send(now) {

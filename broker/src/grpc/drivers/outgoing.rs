@@ -33,7 +33,7 @@ impl Outgoing {
 
 /// The stream itself: the handshake, then the session's frames, then why it ended.
 #[derive(Debug)]
-pub struct ToDriver {
+pub(crate) struct ToDriver {
     stage: Stage,
     farewell: oneshot::Receiver<Status>,
 }

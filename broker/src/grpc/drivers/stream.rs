@@ -67,12 +67,29 @@ impl Drivers {
     ///
     /// The error is what the driver is told at the end, where it did not end it itself.
     pub(super) async fn serve(
-        self,
-        mut inbound: Streaming<DriverSide>,
+        &self,
+        inbound: &mut Streaming<DriverSide>,
         outbound: Outbound,
-        caller: Arc<Caller>,
+        caller: &Caller,
         unregistered: Place,
     ) -> Result<(), Status> {
+        // In a box of its own, gone when it is over: it needs several times the memory of the session,
+        // which may stay for months.
+        let met = Box::pin(self.meet(inbound, outbound, caller, unregistered)).await?;
+        let Some(mut admitted) = met else { return Ok(()) };
+        let end = self.attend(&mut admitted, inbound, caller).await;
+        self.part(admitted, &end, caller);
+        farewell(end)
+    }
+
+    /// Steps 1 to 4. `None` if the driver left before it registered.
+    async fn meet(
+        &self,
+        inbound: &mut Streaming<DriverSide>,
+        outbound: Outbound,
+        caller: &Caller,
+        unregistered: Place,
+    ) -> Result<Option<Admitted>, Status> {
         let greeting = BrokerSide {
             operation_id: 1,
             operation_type: Bytes::from_static(b"register"),
@@ -89,30 +106,30 @@ impl Drivers {
         };
         let first = match first {
             Ok(Some(first)) => first?,
-            Ok(None) => return Ok(()),
+            Ok(None) => return Ok(None),
             Err(_) => {
                 let why = "no registration came in time";
                 self.metrics.driver_said_nothing();
-                if self.bounds.refusals.tell(&caller) {
+                if self.bounds.refusals.tell(caller) {
                     tracing::info!(?caller, why, "driver rejected");
-                    self.audit.write(|| rejection_record(&caller).saying(why));
+                    self.audit.write(|| rejection_record(caller).saying(why));
                 }
                 return Err(Status::deadline_exceeded(why));
             }
         };
         let (native, instance) = (is_native(&first), instance(&first));
         let mut outdated = Vec::new();
-        let admitted = self.admit(first, &caller, &mut outdated).await;
+        let admitted = self.admit(first, caller, &mut outdated).await;
         drop(unregistered);
         let outdated = outdated
             .into_iter()
             .map(|machine: MachineId| Outgoing::frame(control("forget", forget(&machine))));
         self.tell(&outbound, outdated).await?;
-        let Admitted { handle, seats, mut session, stranger, place } = match admitted {
+        let admitted = match admitted {
             Ok(admitted) => admitted,
             Err(rejection) => {
                 self.metrics.driver_rejected(rejection.reason);
-                if self.bounds.refusals.tell(&caller) {
+                if self.bounds.refusals.tell(caller) {
                     tracing::info!(
                         ?caller, reason = ?rejection.reason, why = %rejection, "driver rejected"
                     );
@@ -126,7 +143,7 @@ impl Drivers {
                             Reason::Denied => Outcome::Denied,
                             _ => Outcome::Refused,
                         },
-                        ..rejection_record(&caller).saying(&rejection.message)
+                        ..rejection_record(caller).saying(&rejection.message)
                     });
                 }
                 if native {
@@ -136,12 +153,12 @@ impl Drivers {
                 return Err(rejected(&rejection));
             }
         };
-        let info = handle.info();
+        let info = admitted.handle.info();
         if native {
             self.tell(&outbound, [Outgoing::frame(self.welcome(info))]).await?;
         }
         // From here on the transport takes what there is from the session itself.
-        self.tell(&outbound, [Outgoing::Session(handle.frames())]).await?;
+        self.tell(&outbound, [Outgoing::Session(admitted.handle.frames())]).await?;
         drop(outbound);
         self.metrics.driver_registered(info);
         let span = tracing::Span::current();
@@ -152,8 +169,20 @@ impl Drivers {
         );
         self.audit.write(|| Record {
             kinds: info.keys.iter().map(ToString::to_string).collect(),
-            ..Record::new(Event::DriverRegistered, Outcome::Ok).by(&caller).about(info)
+            ..Record::new(Event::DriverRegistered, Outcome::Ok).by(caller).about(info)
         });
+        Ok(Some(admitted))
+    }
+
+    /// Step 5. Says how it ended.
+    async fn attend(
+        &self,
+        admitted: &mut Admitted,
+        inbound: &mut Streaming<DriverSide>,
+        caller: &Caller,
+    ) -> End {
+        let Admitted { handle, session, stranger, .. } = admitted;
+        let info = handle.info();
         let inbound = inbound.map(|frame| {
             frame.map_err(|status| Broken {
                 code: status.code().into(),
@@ -162,25 +191,28 @@ impl Drivers {
         });
         let resumed = |operation: v1::Resumed| {
             // What another replica asked for is as new to us as what an earlier process did.
-            let unknown = stranger || operation.elsewhere;
+            let unknown = *stranger || operation.elsewhere;
             if let Some(machine) = self.ledger.resumed(&operation, info, unknown) {
                 handle.forget(machine);
             }
         };
-        let revoked = self.auth.revoked(&caller, |auth| {
-            let now = auth.territory(&caller, &info.keys)?;
+        let mut revoked = pin!(self.auth.revoked(caller, |auth| {
+            let now = auth.territory(caller, &info.keys)?;
             if now == info.territory { Ok(()) } else { Err(Denied::Moved) }
-        });
-        let end = {
-            let mut run = pin!(session.run(inbound, resumed));
-            tokio::select! {
-                end = &mut run => end,
-                why = revoked => {
-                    handle.end(End::Revoked(why));
-                    run.await
-                }
+        }));
+        let mut run = pin!(session.run(inbound, resumed));
+        tokio::select! {
+            end = &mut run => end,
+            why = &mut revoked => {
+                handle.end(End::Revoked(why));
+                run.await
             }
-        };
+        }
+    }
+
+    /// Takes leave of a driver whose session has ended.
+    fn part(&self, admitted: Admitted, end: &End, caller: &Caller) {
+        let Admitted { handle, seats, session, place, .. } = admitted;
         // Before its operations are settled as lost, since they tell why.
         handle.note_end(&end.to_string());
         drop(seats);
@@ -189,9 +221,8 @@ impl Drivers {
         tracing::info!(%end, "session over");
         self.audit.write(|| {
             let record = Record::new(Event::DriverLeft, Outcome::Ok);
-            record.by(&caller).about(info).saying(&end.to_string())
+            record.by(caller).about(handle.info()).saying(&end.to_string())
         });
-        farewell(end)
     }
 
     /// Says something to a driver whose session does not run yet, so that nobody else would notice if it

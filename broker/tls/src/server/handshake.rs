@@ -41,6 +41,8 @@ pub struct Secured<IO> {
     pub io: TlsStream<IO>,
     /// Of a peer that showed one.
     pub certificate: Option<Arc<PeerCertificate>>,
+    /// By which CAs it was found good, as [`Server::ca_changes`] counts them.
+    pub cas: u64,
 }
 
 /// Why there is no connection.
@@ -87,6 +89,9 @@ impl Server {
     where
         IO: AsyncRead + AsyncWrite + Unpin,
     {
+        // Looked at before what is in force: CAs that change in between are taken for older ones, and
+        // the certificate is verified once more than it has to be.
+        let cas = *self.0.cas.borrow();
         let in_force = self.in_force();
         let config = match protocol {
             Protocol::Http2 => &in_force.h2,
@@ -108,7 +113,7 @@ impl Server {
             }
             None => None,
         };
-        Ok(Secured { io, certificate })
+        Ok(Secured { io, certificate, cas })
     }
 
     fn explain(&self, error: &io::Error) -> Refusal {
