@@ -26,6 +26,7 @@ pub struct Entrance {
 type Passed<B> = Result<http::Request<B>, Status>;
 
 /// What becomes of a call.
+#[expect(clippy::large_enum_variant, reason = "it is nearly always the large one, and moved once")]
 pub(super) enum Passage<B> {
     Now(Passed<B>),
     /// Somebody else is asked whose token it is.

@@ -65,7 +65,8 @@ impl Ticket for Probe {
         self.deadline
     }
 
-    fn params(&self, _: bool, time_left: Duration) -> Params {
+    fn params(&self, _: bool, now: Instant) -> Params {
+        let time_left = self.deadline().saturating_duration_since(now);
         let native = Some(Native { time_left: Some(time_left), ..Native::default() });
         Parts { native, ..Parts::default() }.encode()
     }
