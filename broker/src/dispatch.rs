@@ -275,11 +275,11 @@ impl Dispatcher {
         if self.stopping.load(Ordering::Acquire) {
             return Err(Error::Stopping);
         }
+        let request = account.ask.resolve(&*self.catalog, &self.registry)?;
+        let request = Request { attempt: account.attempt, ..request };
         if now >= deadline {
             return Err(Error::TooLate);
         }
-        let request = account.ask.resolve(&*self.catalog, &self.registry)?;
-        let request = Request { attempt: account.attempt, ..request };
         if let Some(until) = self.settles_at(&request, now) {
             return Ok(Started::TooEarly(until));
         }

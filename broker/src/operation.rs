@@ -203,8 +203,7 @@ impl Operation {
         self.ledger.unchanged_for(self, instance, now)
     }
 
-    /// Whether a driver said that it began it. One that was answered without was refused, or answered
-    /// from memory.
+    /// Whether a driver said that it began it. A failure without was a refusal; a success may come without.
     fn was_begun(&self) -> bool {
         self.begun.load(Ordering::Acquire)
     }
@@ -253,10 +252,8 @@ impl After {
 
     /// The first word counts.
     fn set(&self, after: Duration) {
-        if self.get().is_none() {
-            let nanos = u64::try_from(after.as_nanos()).unwrap_or(NOT_YET - 1);
-            self.0.store(nanos, Ordering::Release);
-        }
+        let nanos = u64::try_from(after.as_nanos()).unwrap_or(NOT_YET - 1);
+        self.0.compare_exchange(NOT_YET, nanos, Ordering::AcqRel, Ordering::Acquire).ok();
     }
 }
 

@@ -29,6 +29,7 @@ impl<'a> Line<'a> {
         Self(bytes)
     }
 
+    /// There is at least one field.
     pub(super) fn end(self) {
         if let Some(last) = self.0.last_mut().filter(|last| **last == b',') {
             *last = b'}';

@@ -87,9 +87,12 @@ impl ClassName {
             return Ok(Arc::clone(found));
         }
         let id = self.id(api_version);
-        let Some(found) = Found::look(catalog, &id).map(Arc::new) else { return Err(id) };
-        self.found.store(Some(Arc::clone(&found)));
-        Ok(found)
+        let found = Found::look(catalog, &id).map(Arc::new);
+        if !self.api_version.is_empty() {
+            // Also that there is none any more: what is gone is not kept alive here.
+            self.found.store(found.clone());
+        }
+        found.ok_or(id)
     }
 
     /// Its full name with this apiVersion, which a caller may leave out.

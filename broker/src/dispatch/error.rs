@@ -167,11 +167,7 @@ impl Error {
     /// Whether the kind that was asked for exists, and is not just a caller's word.
     pub fn knows_kind(&self) -> bool {
         match self {
-            Error::Invalid { .. }
-            | Error::Denied(_)
-            | Error::NoClass(_)
-            | Error::Stopping
-            | Error::TooLate => false,
+            Error::Invalid { .. } | Error::Denied(_) | Error::NoClass(_) | Error::Stopping => false,
             Error::NoDriver { is_known, .. } => *is_known,
             _ => true,
         }

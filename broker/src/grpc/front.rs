@@ -3,7 +3,7 @@
 //! On hyper itself: the layers and the router of tonic's own server cost a unary call about as much as all
 //! that the broker does for it. What is called seldom still goes through that router.
 
-use std::{convert::Infallible, fmt, sync::Arc};
+use std::{convert::Infallible, fmt, sync::Arc, time::Duration};
 
 use broker_proto::passing::{
     drivers_server::{self, DriversServer},
@@ -14,6 +14,7 @@ use futures::{
     future::{BoxFuture, ready},
 };
 use hyper::body::Incoming;
+use tokio::time;
 use tonic::{
     Status,
     body::Body,
@@ -26,7 +27,7 @@ use tonic::{
 
 use super::{
     Entrance, Peer, drivers::DriversDoor, entrance::Passage, historic::answer_to_historic_names,
-    machines::Machines,
+    machines::Machines, timeout,
 };
 
 /// The way in, and all doors.
@@ -55,14 +56,23 @@ impl hyper::service::Service<Request<Incoming>> for Desk {
 
     fn call(&self, request: Request<Incoming>) -> Answering {
         let request = answer_to_historic_names(request);
+        let patience = timeout::of(request.headers()).ok().flatten();
         match self.front.entrance.check(&self.peer, request) {
             Passage::Now(passed) => self.front.lead(passed),
             Passage::Later(passing) => {
                 let front = Arc::clone(&self.front);
-                async move { front.lead(passing.await).await }.boxed()
+                within(patience, async move { front.lead(passing.await).await }.boxed())
             }
         }
     }
+}
+
+/// Ends with the caller's time, if it said how long it waits.
+fn within(patience: Option<Duration>, answering: Answering) -> Answering {
+    let Some(patience) = patience else { return answering };
+    let answer = time::timeout(patience, answering);
+    let late = || Status::deadline_exceeded("no answer within the time given").into_http();
+    answer.map(move |answer| answer.unwrap_or_else(|_| Ok(late()))).boxed()
 }
 
 impl Front {
@@ -71,6 +81,7 @@ impl Front {
             Ok(request) => request,
             Err(status) => return ready(Ok(status.into_http())).boxed(),
         };
+        let patience = || timeout::of(request.headers()).ok().flatten();
         let path = request.uri().path();
         let (service, method) = path.trim_start_matches('/').split_once('/').unwrap_or_default();
         match service {
@@ -79,7 +90,7 @@ impl Front {
                 None => self.machines.clone().call(request),
             },
             drivers_server::SERVICE_NAME => self.drivers.clone().call(request),
-            _ => self.others.clone().call(request).boxed(),
+            _ => within(patience(), self.others.clone().call(request).boxed()),
         }
     }
 }

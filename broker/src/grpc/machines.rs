@@ -14,6 +14,7 @@ use broker_proto::{
 };
 use futures::Stream;
 use hyper::body::Incoming;
+use tokio::time::{self, Instant};
 use tonic::{Request, Response, Status, Streaming, body::Body, codegen::http};
 
 use self::submissions::Submissions;
@@ -25,6 +26,9 @@ use crate::{
     driver::Verb,
     operation::{Answer, Payload, Trace},
 };
+
+/// How long a request may take to come, where its caller says nothing of time.
+const READ_WITHIN: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug)]
 pub(super) struct Machines {
@@ -51,6 +55,7 @@ impl Machines {
         Some(Unary { door: Arc::clone(self), verb })
     }
 
+    /// For tonic's service, which has to have all methods: [`Unary`] is quicker, and called instead.
     async fn machine(
         &self,
         verb: Verb,
@@ -188,18 +193,24 @@ impl Unary {
     }
 
     async fn machine(&self, request: http::Request<Incoming>) -> Result<MachineResponse, Status> {
-        let caller = request.extensions().get();
-        let (origin, timeout) = (from(caller, request.headers())?, timeout::of(request.headers()));
-        let request = unary::read(request).await?;
-        self.door.about(self.verb, request, origin, timeout).await
+        let arrived = Instant::now();
+        let origin = origin_of(request.extensions().get(), request.headers())?;
+        let given = timeout::of(request.headers());
+        let patience = given.as_ref().ok().copied().flatten().unwrap_or(READ_WITHIN);
+        // Mostly it has come with its head, and nobody waits.
+        let request = time::timeout(patience, unary::read(request)).await;
+        let request = request
+            .map_err(|_| Status::deadline_exceeded("the request did not come in time"))??;
+        let left = given.map(|given| given.map(|time| time.saturating_sub(arrived.elapsed())));
+        self.door.about(self.verb, request, origin, left).await
     }
 }
 
 fn origin<T>(request: &Request<T>) -> Result<Origin, Status> {
-    from(request.extensions().get(), request.metadata().as_ref())
+    origin_of(request.extensions().get(), request.metadata().as_ref())
 }
 
-fn from(caller: Option<&Arc<Caller>>, headers: &http::HeaderMap) -> Result<Origin, Status> {
+fn origin_of(caller: Option<&Arc<Caller>>, headers: &http::HeaderMap) -> Result<Origin, Status> {
     let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let trace = header("traceparent")
         .and_then(|parent| Trace::read(parent, header("tracestate")))

@@ -103,8 +103,11 @@ impl Site {
 
     /// Makes the catalog one of so many kinds.
     pub(crate) fn fill_catalog(&self, kinds: u64) -> anyhow::Result<()> {
-        let classes = self.file("catalog").join("classes.yaml");
-        fs::write(classes, catalog(kinds)).context("cannot write the catalog")
+        for (number, text) in catalog(kinds).enumerate() {
+            let file = self.file("catalog").join(format!("{number}.yaml"));
+            fs::write(file, text).context("cannot write the catalog")?;
+        }
+        Ok(())
     }
 
     pub(crate) fn folder(&self) -> &Path {

@@ -2,7 +2,7 @@
 //!
 //! Every path carries the same two messages, so that they differ in the path alone.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, iter, ops::Range};
 
 use broker_proto::v1::{ClassRef, ListMachinesRequest, MachineRequest, MachineResponse};
 
@@ -73,12 +73,22 @@ pub(crate) fn class(number: u64) -> ClassRef {
 /// The name of the one secret, to which all classes refer.
 pub(crate) const SECRET: &str = "credentials";
 
-/// A class of each of so many kinds, and the secret that they refer to.
-pub(crate) fn catalog(kinds: u64) -> String {
-    let mut text = format!(
+/// How many classes a file has: the broker reads none of more than a few megabytes.
+const CLASSES_PER_FILE: u64 = 10_000;
+
+/// The files with a class of each of so many kinds, and the secret that they refer to.
+pub(crate) fn catalog(kinds: u64) -> impl Iterator<Item = String> {
+    let secret = format!(
         "apiVersion: v1\nkind: Secret\nmetadata: {{name: {SECRET}}}\nstringData: {{token: benchmark}}\n"
     );
-    for number in 0..kinds {
+    let firsts = (0..kinds).step_by(CLASSES_PER_FILE as usize);
+    let files = firsts.map(move |first| classes(first..kinds.min(first + CLASSES_PER_FILE)));
+    iter::once(secret).chain(files)
+}
+
+fn classes(numbers: Range<u64>) -> String {
+    let mut text = String::new();
+    for number in numbers {
         let ClassRef { kind, name, .. } = class(number);
         writeln!(
             text,
@@ -137,8 +147,9 @@ mod tests {
 
     #[test]
     fn the_catalog_has_a_class_of_each_kind_and_its_secret() {
-        let text = catalog(3);
-        assert_eq!(text.matches("secretRef").count(), 3);
-        assert_eq!(text.split("---").count(), 4);
+        let files: Vec<String> = catalog(CLASSES_PER_FILE + 3).collect();
+        let classes = |text: &String| text.matches("secretRef").count();
+        assert_eq!(files.iter().map(classes).collect::<Vec<_>>(), [0, 10_000, 3]);
+        assert!(files[0].contains("kind: Secret") && files.iter().all(|file| file.len() < 8 << 20));
     }
 }

@@ -41,7 +41,7 @@ pub(super) struct Submissions {
     bell: Arc<Bell>,
     /// Those of `waiting` that are over, or were when the bell was rung.
     over: Vec<usize>,
-    /// When they were found to be.
+    /// When they were found to be: their time ends there, however slowly the caller reads.
     over_at: Instant,
     /// What takes more than one attempt.
     later: FuturesUnordered<BoxFuture<'static, SubmitResponse>>,

@@ -35,14 +35,14 @@ pub(super) async fn read<T: Message + Default>(request: Request<Incoming>) -> Re
             let most = format!("a request has at most {MAX_MESSAGE} bytes");
             return Err(Status::out_of_range(most));
         }
-        if first.is_empty() {
+        if first.is_empty() && rest.is_empty() {
             first = data;
         } else {
+            rest.extend_from_slice(&std::mem::take(&mut first));
             rest.extend_from_slice(&data);
         }
     }
-    let read = if rest.is_empty() { first } else { [&*first, &*rest].concat().into() };
-    let message = message(read)?;
+    let message = message(if rest.is_empty() { first } else { rest.freeze() })?;
     T::decode(message).map_err(|error| Status::internal(error.to_string()))
 }
 
