@@ -56,18 +56,18 @@ impl hyper::service::Service<Request<Incoming>> for Desk {
 
     fn call(&self, request: Request<Incoming>) -> Answering {
         let request = answer_to_historic_names(request);
-        let patience = timeout::of(request.headers()).ok().flatten();
         match self.front.entrance.check(&self.peer, request) {
             Passage::Now(passed) => self.front.lead(passed),
             Passage::Later(passing) => {
                 let front = Arc::clone(&self.front);
-                within(patience, async move { front.lead(passing.await).await }.boxed())
+                async move { front.lead(passing.await).await }.boxed()
             }
         }
     }
 }
 
-/// Ends with the caller's time, if it said how long it waits.
+/// Ends with the caller's time, if it said how long it waits. Calls about machines have their own way to
+/// do so, which tells how far they came.
 fn within(patience: Option<Duration>, answering: Answering) -> Answering {
     let Some(patience) = patience else { return answering };
     let answer = time::timeout(patience, answering);
@@ -89,7 +89,7 @@ impl Front {
                 Some(call) => call.answer(request).map(Ok).boxed(),
                 None => self.machines.clone().call(request),
             },
-            drivers_server::SERVICE_NAME => self.drivers.clone().call(request),
+            drivers_server::SERVICE_NAME => within(patience(), self.drivers.clone().call(request)),
             _ => within(patience(), self.others.clone().call(request).boxed()),
         }
     }

@@ -295,7 +295,7 @@ impl<'a> Session<'a> {
         } else {
             return None;
         };
-        // The mailbox last: an execution puts its answer there before it leaves the table.
+        // The mailbox last: an execution leaves the table and puts its answer there under one lock.
         let idle = !self.shared.executor.waits(self.id) && self.mailbox.is_done();
         idle.then_some(wanted)
     }
