@@ -1,5 +1,7 @@
 //! HTTP/2 on every connection, by hyper.
 
+mod gather;
+
 use std::{io, pin::pin, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt as _};
@@ -8,6 +10,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use self::gather::Gathering;
 use crate::{
     bounds::Limits,
     grpc::{Connection, Desk, Front},
@@ -61,7 +64,7 @@ pub(super) async fn serve<IO>(
             let Ok(connection) = next else { continue };
             let (io, peer) = connection.into_parts();
             let desk = Desk { front: Arc::clone(&front), peer };
-            let connection = http.serve_connection(TokioIo::new(io), desk);
+            let connection = http.serve_connection(TokioIo::new(Gathering::new(io)), desk);
             let stopped = stopped.clone();
             connections.spawn(async move {
                 let mut connection = pin!(connection);
