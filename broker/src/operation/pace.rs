@@ -19,6 +19,8 @@ const PARTS: u32 = 8;
 #[derive(Debug, Default)]
 pub struct Pace {
     series: HashMap<(Verb, Arc<str>), VecDeque<Step>>,
+    /// The step in which room was last made for another series.
+    made_room: u64,
 }
 
 /// What ended within one step.
@@ -58,7 +60,11 @@ impl Pace {
         let number = step(now);
         let mut key = (verb, Arc::clone(kind));
         if self.series.len() >= MOST_SERIES && !self.series.contains_key(&key) {
-            self.forget_old(number);
+            // Once in a step: with many kinds there is none for most of what is counted.
+            if self.made_room < number {
+                self.made_room = number;
+                self.forget_old(number);
+            }
             if self.series.len() >= MOST_SERIES {
                 key.1 = OTHERS.into();
             }
@@ -229,5 +235,9 @@ mod tests {
         let series = pace.series(at(0));
         assert_eq!(series.len(), MOST_SERIES + 1);
         assert_eq!(series.iter().map(|series| series.total.count).sum::<u64>(), 1_000);
+        // Their time passes, and others have theirs.
+        pace.count(at(400), Verb::List, &"New".into(), millis(1), true);
+        let kinds: Vec<_> = pace.series(at(400)).iter().map(|s| s.kind.to_string()).collect();
+        assert_eq!(kinds, ["New"]);
     }
 }
