@@ -8,6 +8,7 @@ mod guard;
 mod historic;
 mod machines;
 mod registry;
+mod reply;
 mod status;
 mod timeout;
 

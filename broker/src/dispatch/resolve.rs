@@ -40,19 +40,15 @@ impl Ask {
     /// Of a caller in the same process.
     pub fn machine(verb: Verb, request: v1::MachineRequest) -> Box<Self> {
         let class = ClassName::from(request.class.unwrap_or_default());
-        let ask = Self::of_class(verb, Arc::new(class));
-        Box::new(Self {
-            machine: request.machine_name.into(),
-            words: Arc::new(Words {
-                provider_id: request.provider_id,
-                last_known_state: request.last_known_state,
-                user_data: request.user_data.map(Sensitive::from),
-                request_id: request.request_id,
-                volume_specs: Vec::new(),
-            }),
-            wait_for_driver: request.wait_for_driver,
-            ..ask
-        })
+        let words = Words {
+            provider_id: request.provider_id,
+            last_known_state: request.last_known_state,
+            user_data: request.user_data.map(Sensitive::from),
+            request_id: request.request_id,
+            volume_specs: Vec::new(),
+        };
+        let (class, machine) = (Arc::new(class), request.machine_name.into());
+        Self::of(verb, class, machine, words, request.wait_for_driver)
     }
 
     /// As it came.
@@ -63,18 +59,15 @@ impl Ask {
     ) -> Result<Box<Self>, Error> {
         let machine = std::str::from_utf8(&request.machine_name)
             .map_err(|_| Error::invalid("machine_name", "is not a text"))?;
-        Ok(Box::new(Self {
-            machine: machine.into(),
-            words: Arc::new(Words {
-                provider_id: request.provider_id,
-                last_known_state: request.last_known_state,
-                user_data: request.user_data.map(Sensitive::from),
-                request_id: request.request_id,
-                volume_specs: Vec::new(),
-            }),
-            wait_for_driver: request.wait_for_driver,
-            ..Self::of_class(verb, names.read(&request.class)?)
-        }))
+        let (class, machine) = (names.read(&request.class)?, machine.into());
+        let words = Words {
+            provider_id: request.provider_id,
+            last_known_state: request.last_known_state,
+            user_data: request.user_data.map(Sensitive::from),
+            request_id: request.request_id,
+            volume_specs: Vec::new(),
+        };
+        Ok(Self::of(verb, class, machine, words, request.wait_for_driver))
     }
 
     pub fn list(
@@ -82,8 +75,8 @@ impl Ask {
         names: &ClassNames,
     ) -> Result<Box<Self>, Error> {
         let words = Words { provider_id: request.provider_id, ..Words::default() };
-        let ask = Self::of_class(Verb::List, names.read(&request.class)?);
-        Ok(ask.saying(words, request.wait_for_driver))
+        let class = names.read(&request.class)?;
+        Ok(Self::of(Verb::List, class, "".into(), words, request.wait_for_driver))
     }
 
     pub fn volume_ids(
@@ -91,24 +84,20 @@ impl Ask {
         names: &ClassNames,
     ) -> Result<Box<Self>, Error> {
         let words = Words { volume_specs: request.volume_specs, ..Words::default() };
-        let ask = Self::of_class(Verb::GetVolumeIds, names.read(&request.class)?);
-        Ok(ask.saying(words, request.wait_for_driver))
+        let class = names.read(&request.class)?;
+        Ok(Self::of(Verb::GetVolumeIds, class, "".into(), words, request.wait_for_driver))
     }
 
-    fn saying(self, words: Words, wait_for_driver: bool) -> Box<Self> {
-        Box::new(Self { words: Arc::new(words), wait_for_driver, ..self })
-    }
-
-    fn of_class(verb: Verb, class: Arc<ClassName>) -> Self {
-        Self {
-            caller: None,
-            trace: None,
-            verb,
-            class,
-            machine: "".into(),
-            words: Arc::default(),
-            wait_for_driver: false,
-        }
+    fn of(
+        verb: Verb,
+        class: Arc<ClassName>,
+        machine: Arc<str>,
+        words: Words,
+        wait_for_driver: bool,
+    ) -> Box<Self> {
+        let words = Arc::new(words);
+        let (caller, trace) = (None, None);
+        Box::new(Self { caller, trace, verb, class, machine, words, wait_for_driver })
     }
 
     pub fn by(mut self: Box<Self>, origin: Origin) -> Box<Self> {

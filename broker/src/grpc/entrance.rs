@@ -22,8 +22,8 @@ pub struct Entrance {
     pub bounds: Bounds,
 }
 
-/// The call as the doors get it, or what its caller is told.
-type Passed<B> = Result<http::Request<B>, Status>;
+/// A call and who it is from, or what the caller is told.
+pub(super) type Passed<B> = Result<(http::Request<B>, Arc<Caller>), Status>;
 
 /// What becomes of a call.
 #[expect(clippy::large_enum_variant, reason = "it is nearly always the large one, and moved once")]
@@ -71,12 +71,7 @@ impl Entrance {
         Passage::Later(recognised.boxed())
     }
 
-    fn pass<B>(
-        &self,
-        mut request: http::Request<B>,
-        caller: Caller,
-        standing: &Standing,
-    ) -> Passed<B> {
+    fn pass<B>(&self, request: http::Request<B>, caller: Caller, standing: &Standing) -> Passed<B> {
         let admitted = match need(request.uri().path()) {
             Some(need) => self.auth.admits(&caller, need).map(|()| need),
             None => Err(Denied::NoSuchMethod),
@@ -90,8 +85,7 @@ impl Entrance {
                         .settle(counts_as)
                         .map_err(|taken| self.too_many_connections(&caller, &taken))?;
                 }
-                request.extensions_mut().insert(Arc::new(caller));
-                Ok(request)
+                Ok((request, Arc::new(caller)))
             }
             Err(denied) => Err(self.turn_away(&request, &caller, &denied)),
         }
@@ -121,9 +115,6 @@ impl Entrance {
 
 /// Who sent this: every call that comes to a door has passed the entrance.
 pub(super) fn caller<T>(request: &Request<T>) -> Result<Arc<Caller>, Status> {
-    present(request.extensions().get())
-}
-
-pub(super) fn present(caller: Option<&Arc<Caller>>) -> Result<Arc<Caller>, Status> {
-    caller.cloned().ok_or_else(|| Status::internal("a call came in beside the entrance"))
+    let caller = request.extensions().get().cloned();
+    caller.ok_or_else(|| Status::internal("a call came in beside the entrance"))
 }

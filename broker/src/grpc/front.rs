@@ -26,9 +26,15 @@ use tonic::{
 };
 
 use super::{
-    Entrance, Peer, drivers::DriversDoor, entrance::Passage, historic::answer_to_historic_names,
-    machines::Machines, timeout,
+    Entrance, Peer,
+    drivers::DriversDoor,
+    entrance::{Passage, Passed},
+    historic::answer_to_historic_names,
+    machines::Machines,
+    reply::Reply,
+    timeout,
 };
+use crate::auth::Caller;
 
 /// The way in, and all doors.
 pub struct Front {
@@ -47,10 +53,10 @@ pub struct Desk {
     pub peer: Peer,
 }
 
-type Answering = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+type Answering = BoxFuture<'static, Result<Response<Reply>, Infallible>>;
 
 impl hyper::service::Service<Request<Incoming>> for Desk {
-    type Response = Response<Body>;
+    type Response = Response<Reply>;
     type Error = Infallible;
     type Future = Answering;
 
@@ -66,6 +72,13 @@ impl hyper::service::Service<Request<Incoming>> for Desk {
     }
 }
 
+/// What a service of tonic's answers.
+fn from(
+    service: impl Future<Output = Result<Response<Body>, Infallible>> + Send + 'static,
+) -> Answering {
+    service.map(|answer| answer.map(|answer| answer.map(Reply::from))).boxed()
+}
+
 /// Ends with the caller's time, if it said how long it waits. Calls about machines have their own way to
 /// do so, which tells how far they came.
 fn within(patience: Option<Duration>, answering: Answering) -> Answering {
@@ -76,9 +89,9 @@ fn within(patience: Option<Duration>, answering: Answering) -> Answering {
 }
 
 impl Front {
-    fn lead(&self, passed: Result<Request<Incoming>, Status>) -> Answering {
-        let request = match passed {
-            Ok(request) => request,
+    fn lead(&self, passed: Passed<Incoming>) -> Answering {
+        let (request, caller) = match passed {
+            Ok(passed) => passed,
             Err(status) => return ready(Ok(status.into_http())).boxed(),
         };
         let patience = || timeout::of(request.headers()).ok().flatten();
@@ -86,13 +99,21 @@ impl Front {
         let (service, method) = path.trim_start_matches('/').split_once('/').unwrap_or_default();
         match service {
             machines_server::SERVICE_NAME => match self.door.unary(method) {
-                Some(call) => call.answer(request).map(Ok).boxed(),
-                None => self.machines.clone().call(request),
+                Some(call) => call.answer(request, caller).map(Ok).boxed(),
+                None => from(self.machines.clone().call(of(caller, request))),
             },
-            drivers_server::SERVICE_NAME => within(patience(), self.drivers.clone().call(request)),
-            _ => within(patience(), self.others.clone().call(request).boxed()),
+            drivers_server::SERVICE_NAME => {
+                within(patience(), from(self.drivers.clone().call(of(caller, request))))
+            }
+            _ => within(patience(), from(self.others.clone().call(of(caller, request)))),
         }
     }
+}
+
+/// The request, so that tonic carries who it is from to the door.
+fn of(caller: Arc<Caller>, mut request: Request<Incoming>) -> Request<Incoming> {
+    request.extensions_mut().insert(caller);
+    request
 }
 
 impl fmt::Debug for Front {

@@ -3,7 +3,11 @@
 mod submissions;
 mod unary;
 
-use std::{pin::Pin, sync::Arc, time::Duration};
+use std::{
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
 
 use broker_proto::{
     passing::{
@@ -12,13 +16,13 @@ use broker_proto::{
     },
     v1::{GetVolumeIDsResponse, ListMachinesResponse},
 };
-use futures::Stream;
-use hyper::body::Incoming;
+use futures::{FutureExt as _, Stream};
+use hyper::{HeaderMap, body::Incoming, header::HeaderName};
 use tokio::time::{self, Instant};
-use tonic::{Request, Response, Status, Streaming, body::Body, codegen::http};
+use tonic::{Request, Response, Status, Streaming, codegen::http};
 
 use self::submissions::Submissions;
-use super::{entrance::present, guard::while_allowed, status, timeout};
+use super::{entrance::caller, guard::while_allowed, reply::Reply, status, timeout};
 use crate::{
     auth::{Act, Auth, Caller, Denied, Need, Subject},
     bounds::Bounds,
@@ -188,34 +192,47 @@ pub(super) struct Unary {
 }
 
 impl Unary {
-    pub(super) async fn answer(self, request: http::Request<Incoming>) -> http::Response<Body> {
-        unary::respond(self.machine(request).await)
+    pub(super) async fn answer(
+        self,
+        request: http::Request<Incoming>,
+        caller: Arc<Caller>,
+    ) -> http::Response<Reply> {
+        unary::respond(self.machine(request, caller).await)
     }
 
-    async fn machine(&self, request: http::Request<Incoming>) -> Result<MachineResponse, Status> {
-        let arrived = Instant::now();
-        let origin = origin_of(request.extensions().get(), request.headers())?;
-        let given = timeout::of(request.headers());
-        let patience = given.as_ref().ok().copied().flatten().unwrap_or(READ_WITHIN);
-        // Mostly it has come with its head, and nobody waits.
-        let request = time::timeout(patience, unary::read(request)).await;
-        let request = request
-            .map_err(|_| Status::deadline_exceeded("the request did not come in time"))??;
-        let left = given.map(|given| given.map(|time| time.saturating_sub(arrived.elapsed())));
-        self.door.about(self.verb, request, origin, left).await
+    async fn machine(
+        &self,
+        request: http::Request<Incoming>,
+        caller: Arc<Caller>,
+    ) -> Result<MachineResponse, Status> {
+        let origin = Origin { caller, trace: trace(request.headers()) };
+        let mut time = timeout::of(request.headers());
+        let mut reading = pin!(unary::read(request));
+        let request = match reading.as_mut().now_or_never() {
+            // Mostly it has come with its head, and nobody waits.
+            Some(read) => read?,
+            None => {
+                let (given, began) = (time.as_ref().ok().copied().flatten(), Instant::now());
+                let read = time::timeout(given.unwrap_or(READ_WITHIN), reading).await;
+                let late = |_| Status::deadline_exceeded("the request did not come in time");
+                let request = read.map_err(late)??;
+                time = time.map(|given| given.map(|time| time.saturating_sub(began.elapsed())));
+                request
+            }
+        };
+        self.door.about(self.verb, request, origin, time).await
     }
 }
 
 fn origin<T>(request: &Request<T>) -> Result<Origin, Status> {
-    origin_of(request.extensions().get(), request.metadata().as_ref())
+    Ok(Origin { caller: caller(request)?, trace: trace(request.metadata().as_ref()) })
 }
 
-fn origin_of(caller: Option<&Arc<Caller>>, headers: &http::HeaderMap) -> Result<Origin, Status> {
-    let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    let trace = header("traceparent")
-        .and_then(|parent| Trace::read(parent, header("tracestate")))
-        .map(Arc::new);
-    Ok(Origin { caller: present(caller)?, trace })
+fn trace(headers: &HeaderMap) -> Option<Arc<Trace>> {
+    const PARENT: HeaderName = HeaderName::from_static("traceparent");
+    const STATE: HeaderName = HeaderName::from_static("tracestate");
+    let header = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    Trace::read(header(PARENT)?, header(STATE)).map(Arc::new)
 }
 
 fn payload(result: Result<Answered, Error>) -> Result<Payload, Status> {

@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
-use tonic::codegen::http::HeaderMap;
+use tonic::codegen::http::{HeaderMap, HeaderName};
 
 use crate::dispatch::Error;
+
+const HEADER: HeaderName = HeaderName::from_static("grpc-timeout");
 
 /// How long the caller waits, if it said so.
 ///
 /// A little less than it said, so that it hears from us how far its operation got, rather than from
 /// its own clock that it knows nothing.
 pub(super) fn of(headers: &HeaderMap) -> Result<Option<Duration>, Error> {
-    let Some(value) = headers.get("grpc-timeout") else { return Ok(None) };
+    let Some(value) = headers.get(HEADER) else { return Ok(None) };
     let timeout = value.to_str().ok().and_then(parse).ok_or_else(|| Error::Invalid {
         field: "grpc-timeout",
         problem: "must be up to 8 digits and one of H, M, S, m, u, n".to_owned(),

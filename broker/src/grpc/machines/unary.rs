@@ -1,23 +1,18 @@
 //! One call, one answer, straight on HTTP/2: what tonic has for streams of any length is a fifth of what the
 //! broker does for a unary call.
 
-use std::{
-    convert::Infallible,
-    future::poll_fn,
-    pin::{Pin, pin},
-    task::{Context, Poll},
-};
+use std::{future::poll_fn, pin::pin};
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use hyper::{
-    HeaderMap, Request, Response,
-    body::{Body as _, Frame, Incoming},
+    Request, Response,
+    body::{Body as _, Incoming},
     header::{CONTENT_TYPE, HeaderValue},
 };
 use prost::Message;
-use tonic::{Status, body::Body};
+use tonic::Status;
 
-use crate::grpc::MAX_MESSAGE;
+use crate::grpc::{MAX_MESSAGE, reply::Reply};
 
 /// Before each message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
@@ -61,7 +56,7 @@ fn message(mut read: Bytes) -> Result<Bytes, Status> {
 }
 
 /// The answer with this message, or with why there is none.
-pub(super) fn respond(answer: Result<impl Message, Status>) -> Response<Body> {
+pub(super) fn respond(answer: Result<impl Message, Status>) -> Response<Reply> {
     let message = match answer {
         Ok(message) => message,
         Err(status) => return status.into_http(),
@@ -72,43 +67,10 @@ pub(super) fn respond(answer: Result<impl Message, Status>) -> Response<Body> {
     // A machine is bounded by the frame that it came in.
     data.put_u32(length as u32);
     message.encode_raw(&mut data);
-    let mut response = Response::new(Body::new(Answer::Message(data.freeze())));
+    let mut response = Response::new(Reply::Message(data.freeze()));
     let grpc = HeaderValue::from_static("application/grpc");
     response.headers_mut().insert(CONTENT_TYPE, grpc);
     response
-}
-
-/// A message, and then that all went well.
-enum Answer {
-    Message(Bytes),
-    Status,
-    Over,
-}
-
-impl hyper::body::Body for Answer {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let (frame, next) = match &mut *self {
-            Answer::Message(message) => (Frame::data(std::mem::take(message)), Answer::Status),
-            Answer::Status => {
-                let mut trailers = HeaderMap::with_capacity(1);
-                trailers.insert(Status::GRPC_STATUS, HeaderValue::from_static("0"));
-                (Frame::trailers(trailers), Answer::Over)
-            }
-            Answer::Over => return Poll::Ready(None),
-        };
-        *self = next;
-        Poll::Ready(Some(Ok(frame)))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        matches!(self, Answer::Over)
-    }
 }
 
 #[cfg(test)]

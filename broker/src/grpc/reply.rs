@@ -1,0 +1,73 @@
+//! What a call is answered with.
+
+use std::{
+    mem,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use hyper::{
+    HeaderMap,
+    body::{Body as HttpBody, Frame, SizeHint},
+    header::HeaderValue,
+};
+use tonic::{Status, body::Body};
+
+/// The body of an answer.
+#[derive(Debug, Default)]
+pub enum Reply {
+    /// One message with its prefix, and then that all went well.
+    Message(Bytes),
+    /// That all went well.
+    Well,
+    #[default]
+    Over,
+    /// Whatever tonic makes of a service.
+    Tonic(Body),
+}
+
+impl HttpBody for Reply {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let (frame, next) = match &mut *self {
+            Reply::Message(message) => (Frame::data(mem::take(message)), Reply::Well),
+            Reply::Well => {
+                let mut trailers = HeaderMap::with_capacity(1);
+                trailers.insert(Status::GRPC_STATUS, HeaderValue::from_static("0"));
+                (Frame::trailers(trailers), Reply::Over)
+            }
+            Reply::Over => return Poll::Ready(None),
+            Reply::Tonic(body) => return Pin::new(body).poll_frame(context),
+        };
+        *self = next;
+        Poll::Ready(Some(Ok(frame)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Reply::Message(_) | Reply::Well => false,
+            Reply::Over => true,
+            Reply::Tonic(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Reply::Tonic(body) => body.size_hint(),
+            // Nobody asks for more: messages have their length in front of them.
+            Reply::Message(_) | Reply::Well | Reply::Over => SizeHint::default(),
+        }
+    }
+}
+
+impl From<Body> for Reply {
+    fn from(body: Body) -> Self {
+        Reply::Tonic(body)
+    }
+}
