@@ -26,7 +26,7 @@ pub use self::{
     connection::{Connection, Peer},
     drivers::{Admission, Drivers},
     entrance::Entrance,
-    front::{Desk, Front},
+    front::{Front, Usher},
 };
 use crate::{dispatch::Dispatcher, inspect::Rooms};
 
@@ -43,8 +43,8 @@ pub async fn front(
     rooms: Arc<Rooms>,
 ) -> anyhow::Result<(Front, HealthReporter)> {
     let (reporter, health) = tonic_health::server::health_reporter();
-    let door = machines::Machines::new(dispatcher, drivers.auth.clone(), drivers.bounds.clone());
-    let door = Arc::new(door);
+    let (auth, bounds) = (drivers.auth.clone(), drivers.bounds.clone());
+    let machines = Arc::new(machines::Machines::new(dispatcher, auth, bounds));
     let registry = registry::RegistryDoor::new(
         rooms,
         drivers.auth.clone(),
@@ -61,13 +61,13 @@ pub async fn front(
     let drivers = DriversServer::new(DriversDoor(drivers))
         .max_decoding_message_size(MAX_FRAME)
         .max_encoding_message_size(MAX_MESSAGE);
-    let machines = MachinesServer::from_arc(Arc::clone(&door))
+    let machines_service = MachinesServer::from_arc(Arc::clone(&machines))
         .max_decoding_message_size(MAX_MESSAGE)
         // A list is one answer, however long.
         .max_encoding_message_size(usize::MAX);
     let registry = RegistryServer::new(registry).max_decoding_message_size(MAX_MESSAGE);
     let others = Routes::new(registry).add_service(health).add_service(reflection).prepare();
-    Ok((Front { entrance, door, machines, drivers, others }, reporter))
+    Ok((Front { entrance, machines, machines_service, drivers, others }, reporter))
 }
 
 /// Says on the health service that this broker takes no more work.

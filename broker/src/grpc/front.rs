@@ -39,23 +39,23 @@ use crate::auth::Caller;
 /// The way in, and all doors.
 pub struct Front {
     pub(super) entrance: Entrance,
-    pub(super) door: Arc<Machines>,
-    /// The same door, for all but the calls about one machine.
-    pub(super) machines: MachinesServer<Machines>,
+    pub(super) machines: Arc<Machines>,
+    /// The same door, as tonic opens it: for all but the calls about one machine.
+    pub(super) machines_service: MachinesServer<Machines>,
     pub(super) drivers: DriversServer<DriversDoor>,
     pub(super) others: Routes,
 }
 
-/// Where the calls of one connection are received.
+/// Receives the calls of one connection.
 #[derive(Clone, Debug)]
-pub struct Desk {
+pub struct Usher {
     pub front: Arc<Front>,
     pub peer: Peer,
 }
 
 type Answering = BoxFuture<'static, Result<Response<Reply>, Infallible>>;
 
-impl hyper::service::Service<Request<Incoming>> for Desk {
+impl hyper::service::Service<Request<Incoming>> for Usher {
     type Response = Response<Reply>;
     type Error = Infallible;
     type Future = Answering;
@@ -98,9 +98,9 @@ impl Front {
         let path = request.uri().path();
         let (service, method) = path.trim_start_matches('/').split_once('/').unwrap_or_default();
         match service {
-            machines_server::SERVICE_NAME => match self.door.unary(method) {
+            machines_server::SERVICE_NAME => match self.machines.unary(method) {
                 Some(call) => call.answer(request, caller).map(Ok).boxed(),
-                None => from(self.machines.clone().call(of(caller, request))),
+                None => from(self.machines_service.clone().call(of(caller, request))),
             },
             drivers_server::SERVICE_NAME => {
                 within(patience(), from(self.drivers.clone().call(of(caller, request))))

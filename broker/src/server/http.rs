@@ -13,7 +13,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use self::gather::Gathering;
 use crate::{
     bounds::Limits,
-    grpc::{Connection, Desk, Front},
+    grpc::{Connection, Front, Usher},
 };
 
 /// Proves a connection alive where the protocol cannot: a historic driver at work answers nothing
@@ -63,8 +63,8 @@ pub(super) async fn serve<IO>(
         while let Some(Some(next)) = stopped.run_until_cancelled(incoming.next()).await {
             let Ok(connection) = next else { continue };
             let (io, peer) = connection.into_parts();
-            let desk = Desk { front: Arc::clone(&front), peer };
-            let connection = http.serve_connection(TokioIo::new(Gathering::new(io)), desk);
+            let usher = Usher { front: Arc::clone(&front), peer };
+            let connection = http.serve_connection(TokioIo::new(Gathering::new(io)), usher);
             let stopped = stopped.clone();
             connections.spawn(async move {
                 let mut connection = pin!(connection);
