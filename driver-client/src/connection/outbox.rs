@@ -213,12 +213,14 @@ impl Outbox {
 
     fn next_answer(&mut self) -> Option<DriverSide> {
         let mut answer = self.answers.pop_front()?;
-        let result = answer.pages.next()?;
         let frame = match (answer.operation, &answer.report) {
-            (Some(id), _) => frame(id, answer.verb.clone(), Response::Result(result.into())),
+            (Some(id), _) => {
+                let result = answer.pages.next_encoded()?;
+                frame(id, answer.verb.clone(), Response::Result(result))
+            }
             (None, Some(report)) => {
                 let resumed = wire::Resumed {
-                    result: Some(result),
+                    result: Some(answer.pages.next()?),
                     age: report.ended.elapsed().try_into().ok(),
                     ..resumed(&report.request)
                 };
