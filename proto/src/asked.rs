@@ -76,7 +76,8 @@ enum Value<'a> {
 }
 
 impl<'a> Fields<'a> {
-    #[inline]
+    // A field is a few instructions, if it is not handed over in memory.
+    #[inline(always)]
     fn next(&mut self) -> Result<Option<(u64, Value<'a>)>, Unreadable> {
         if self.0.is_empty() {
             return Ok(None);
@@ -105,16 +106,22 @@ impl<'a> Fields<'a> {
 
     #[inline]
     fn varint(&mut self) -> Result<u64, Unreadable> {
-        let (&first, rest) = self.0.split_first().ok_or(Unreadable)?;
+        // Nearly all have one byte or two.
+        let (value, rest) = match self.0 {
+            [only, rest @ ..] if *only < 0x80 => (u64::from(*only), rest),
+            [low, high, rest @ ..] if *high < 0x80 => {
+                (u64::from(*low & 0x7f) | u64::from(*high) << 7, rest)
+            }
+            _ => return self.long_varint(),
+        };
         self.0 = rest;
-        // Nearly all are short.
-        if first < 0x80 { Ok(u64::from(first)) } else { self.rest_of(first) }
+        Ok(value)
     }
 
-    fn rest_of(&mut self, first: u8) -> Result<u64, Unreadable> {
-        let mut value = u64::from(first & 0x7f);
-        for (place, &byte) in self.0.iter().take(9).enumerate() {
-            value |= u64::from(byte & 0x7f) << (7 * (place + 1));
+    fn long_varint(&mut self) -> Result<u64, Unreadable> {
+        let mut value = 0;
+        for (place, &byte) in self.0.iter().take(10).enumerate() {
+            value |= u64::from(byte & 0x7f) << (7 * place);
             if byte < 0x80 {
                 self.0 = &self.0[place + 1..];
                 return Ok(value);

@@ -237,14 +237,12 @@ impl<'a> Session<'a> {
 
     fn operation(&mut self, frame: &BrokerSide) {
         let id = frame.operation_id;
-        let outstanding =
-            self.mailbox.with(|outbox| (!outbox.is_outstanding(id)).then(|| outbox.outstanding()));
-        let Some(outstanding) = outstanding else {
+        let Some(expected) = self.expect(frame) else {
             // Answering would end the first one; not answering harms only who broke the rules.
             warn!(id, "the broker used the id of a running operation again");
             return;
         };
-        let outcome = match self.admit(frame, outstanding) {
+        let outcome = match expected.and_then(|verb| self.submit(verb, frame)) {
             Ok(Submitted::Pending) => return,
             Ok(Submitted::Answered(outcome)) => outcome,
             Err(error) => Arc::new(Err(error)),
@@ -252,23 +250,32 @@ impl<'a> Session<'a> {
         self.mailbox.with(|outbox| outbox.answer(id, frame.operation_type.clone(), outcome));
     }
 
-    fn admit(&mut self, frame: &BrokerSide, outstanding: usize) -> Result<Submitted, Error> {
+    /// Makes room for an operation before it can begin, and be told to have. `None`: its id is taken.
+    fn expect(&self, frame: &BrokerSide) -> Option<Result<Verb, Error>> {
         let id = frame.operation_id;
         let verb = Verb::named(&frame.operation_type)
-            .filter(|verb| self.shared.executor.driver().verbs().contains(verb))
-            .ok_or_else(|| {
-                Error::new(Code::Unimplemented, "this driver does not implement the operation")
-            })?;
-        if outstanding >= self.most_outstanding {
-            return Err(busy());
-        }
+            .filter(|verb| self.shared.executor.driver().verbs().contains(verb));
+        self.mailbox.with(|outbox| match verb {
+            _ if outbox.is_outstanding(id) => None,
+            None => {
+                let message = "this driver does not implement the operation";
+                Some(Err(Error::new(Code::Unimplemented, message)))
+            }
+            Some(_) if outbox.outstanding() >= self.most_outstanding => Some(Err(busy())),
+            Some(verb) => {
+                outbox.expect(id, verb);
+                Some(Ok(verb))
+            }
+        })
+    }
+
+    fn submit(&mut self, verb: Verb, frame: &BrokerSide) -> Result<Submitted, Error> {
         let asked = Asked::read(&frame.params)
             .map_err(|error| Error::invalid_argument(format!("the operation: {error}")))?;
         let query = self.names.read(asked.class, asked.machine_class)?;
         let job = Job::from_wire(verb, &asked, query, self.classes.clone(), self.heard)?;
-        let ticket = Ticket { address: self.address, session: Some(self.id), operation: Some(id) };
-        // Before it can begin, and be told to have.
-        self.mailbox.with(|outbox| outbox.expect(id, verb));
+        let operation = Some(frame.operation_id);
+        let ticket = Ticket { address: self.address, session: Some(self.id), operation };
         self.has_submitted = true;
         Ok(self.shared.executor.submit(ticket, job, self.heard))
     }
