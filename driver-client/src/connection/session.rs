@@ -172,6 +172,7 @@ impl<'a> Session<'a> {
                 }
                 frame = inbound.message(), if has_room => {
                     self.heard = Instant::now();
+                    self.mailbox.flush();
                     let is_armed = self.has_submitted;
                     let mut next = Some(frame);
                     // What came with it goes with it: a turn of the loop costs more than a frame.
@@ -255,7 +256,7 @@ impl<'a> Session<'a> {
         let id = frame.operation_id;
         let verb = Verb::named(&frame.operation_type)
             .filter(|verb| self.shared.executor.driver().verbs().contains(verb));
-        self.mailbox.with(|outbox| match verb {
+        self.mailbox.quietly(|outbox| match verb {
             _ if outbox.is_outstanding(id) => None,
             None => {
                 let message = "this driver does not implement the operation";
