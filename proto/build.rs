@@ -3,7 +3,7 @@
 use std::{env, error::Error, fmt::Write as _, fs, path::PathBuf};
 
 use protox::prost_reflect::{
-    MessageDescriptor, Value,
+    FieldDescriptor, MessageDescriptor, Value,
     prost_types::{FileDescriptorSet, field_descriptor_proto::Type},
 };
 
@@ -55,19 +55,18 @@ const BOXED: [&str; 10] = [
     "SubmitRequest.operation.get_status",
     "SubmitRequest.operation.initialize",
 ];
-/// The messages of every operation as a driver has them: the class is the same from one to the next, and
-/// need not be read each time.
-const DRIVEN: [&str; 3] = ["BrokerSide", "DriverSide", "OperationParams"];
-const DRIVEN_AS_BYTES: [&str; 4] = [
-    "BrokerSide.operation_type",
-    "DriverSide.operation_type",
-    "OperationParams.class",
-    "OperationParams.machine_class",
-];
-/// Has a field that is hidden, which nobody can tell from its bytes.
-const OPAQUE: &str = "machine_class";
+/// The messages of every operation as a driver has them.
+const DRIVEN: [&str; 2] = ["BrokerSide", "DriverSide"];
+/// What an operation is about is read where it arrived ([`Asked`](src/asked.rs)).
+const DRIVEN_AS_BYTES: [&str; 3] =
+    ["BrokerSide.operation_type", "BrokerSide.params", "DriverSide.operation_type"];
+/// Has fields that are hidden, which nobody can tell from its bytes.
+const OPAQUE: &str = "BrokerSide.params";
 /// Encoded by the broker itself, from what it has at hand.
 const PARAMS: &str = "OperationParams";
+/// Encoded by the driver itself, in the same way. Bytes are too small for a box.
+const RESULT: &str = "OperationResult";
+const UNBOXED: &str = "DriverSide.response.result";
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=proto");
@@ -81,14 +80,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     let ours: Vec<MessageDescriptor> =
         pool.all_messages().filter(|message| message.package_name() == PACKAGE).collect();
     let reticent: Vec<&MessageDescriptor> =
-        ours.iter().filter(|message| message.fields().any(|field| is_hidden(&field))).collect();
+        ours.iter().filter(|message| is_reticent(message, None)).collect();
     fs::write(out.join("debug.rs"), debug_impls(&reticent, None)?)?;
     fs::write(out.join("messages.rs"), table(&ours, "v1")?)?;
     for (module, names, opaque) in
         [("passing", &PASSED_ON[..], None), ("driving", &DRIVEN, Some(OPAQUE))]
     {
         let is_in = |message: &&MessageDescriptor| names.contains(&message.name());
-        let reticent: Vec<_> = reticent.iter().copied().filter(is_in).collect();
+        let reticent: Vec<_> =
+            ours.iter().filter(is_in).filter(|m| is_reticent(m, opaque)).collect();
         let messages: Vec<_> = ours.iter().filter(is_in).cloned().collect();
         fs::write(out.join(format!("{module}_debug.rs")), debug_impls(&reticent, opaque)?)?;
         fs::write(out.join(format!("{module}_messages.rs")), table(&messages, module)?)?;
@@ -109,7 +109,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let folder = out.join(module);
         fs::create_dir_all(&folder)?;
         let mut configure = configure().out_dir(&folder);
-        for boxed in BOXED {
+        for boxed in BOXED.iter().filter(|boxed| module != "driving" || **boxed != UNBOXED) {
             configure = configure.boxed(format!(".{PACKAGE}.{boxed}"));
         }
         for other in ours.iter().filter(|message| !names.contains(&message.name())) {
@@ -124,11 +124,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         .build_client(false)
         .extern_path(format!(".{PACKAGE}.{PARAMS}"), "crate::passing::Params")
         .compile_fds(with_bytes(files.clone(), &["Drivers", "Machines"], &AS_BYTES)?)?;
-    own_types("driving", &DRIVEN)?.build_server(false).compile_fds(with_bytes(
-        files,
-        &["Drivers"],
-        &DRIVEN_AS_BYTES,
-    )?)?;
+    let with_result: Vec<&str> = DRIVEN.into_iter().chain([RESULT]).collect();
+    own_types("driving", &with_result)?
+        .build_server(false)
+        .skip_debug([format!(".{PACKAGE}.BrokerSide")])
+        // That would be skipped as well, as a part of it.
+        .enum_attribute(format!(".{PACKAGE}.BrokerSide.control"), "#[derive(Debug)]")
+        .extern_path(format!(".{PACKAGE}.{RESULT}"), "crate::encoded::Encoded")
+        .compile_fds(with_bytes(files, &["Drivers"], &DRIVEN_AS_BYTES)?)?;
     Ok(())
 }
 
@@ -157,20 +160,32 @@ fn with_bytes(
 }
 
 /// Whether a field's value must not be printed: `[debug_redact = true]`.
-fn is_hidden(field: &protox::prost_reflect::FieldDescriptor) -> bool {
+fn is_hidden(field: &FieldDescriptor) -> bool {
     let options = field.options();
     options.get_field_by_name("debug_redact").is_some_and(|value| *value == Value::Bool(true))
 }
 
-/// A `Debug` for each of these messages that shows all but the hidden fields and `opaque` ones.
+fn is_reticent(message: &MessageDescriptor, opaque: Option<&str>) -> bool {
+    message.fields().any(|field| is_hidden(&field) || is_opaque(&field, opaque))
+}
+
+/// Whether a field is the one with this path.
+fn is_opaque(field: &FieldDescriptor, opaque: Option<&str>) -> bool {
+    opaque.is_some_and(|path| field.full_name().strip_prefix(PACKAGE) == Some(&format!(".{path}")))
+}
+
+/// A `Debug` for each of these messages that shows all but the hidden fields and the `opaque` one.
 fn debug_impls(
     messages: &[&MessageDescriptor],
     opaque: Option<&str>,
 ) -> Result<String, Box<dyn Error>> {
     let mut code = String::new();
     for message in messages {
-        if message.oneofs().any(|oneof| !oneof.is_synthetic()) {
-            return Err(format!("{} has a oneof: teach build.rs", message.full_name()).into());
+        let oneofs = || message.oneofs().filter(|oneof| !oneof.is_synthetic());
+        let in_oneofs: Vec<_> =
+            oneofs().flat_map(|oneof| oneof.fields().collect::<Vec<_>>()).collect();
+        if in_oneofs.iter().any(is_hidden) {
+            return Err(format!("{} hides a choice: teach build.rs", message.full_name()).into());
         }
         let name = message.name();
         write!(
@@ -179,8 +194,11 @@ fn debug_impls(
              fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {{\n\
              f.debug_struct(\"{name}\")"
         )?;
-        for field in message.fields() {
-            let shown = if is_hidden(&field) || Some(field.name()) == opaque {
+        for oneof in oneofs() {
+            write!(code, ".field(\"{0}\", &self.{0})", oneof.name())?;
+        }
+        for field in message.fields().filter(|field| !in_oneofs.contains(field)) {
+            let shown = if is_hidden(&field) || is_opaque(&field, opaque) {
                 "&::core::format_args!(\"[hidden]\")".to_owned()
             } else {
                 format!("&self.{}", field.name())

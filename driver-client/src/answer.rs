@@ -1,8 +1,13 @@
 //! Answers on their way to the wire: bounded, and lists cut into pages.
 
+mod written;
+
 use std::{sync::Arc, time::Duration};
 
-use broker_proto::v1::{self as wire, operation_result};
+use broker_proto::{
+    driving::Encoded,
+    v1::{self as wire, operation_result},
+};
 
 use crate::{
     error::Error,
@@ -78,6 +83,15 @@ impl Pages {
 
     pub(crate) fn is_done(&self) -> bool {
         self.position.is_none()
+    }
+
+    /// The next one, encoded.
+    pub(crate) fn next_encoded(&mut self) -> Option<Encoded> {
+        if let Ok(Payload::Machine(machine)) = &*self.outcome {
+            self.position.take()?;
+            return Some(written::success(machine));
+        }
+        self.next().map(|result| written::any(&result))
     }
 }
 

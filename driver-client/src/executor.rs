@@ -6,6 +6,7 @@
 //! waits for Accepted, so that it never takes a full driver for a dead one.
 
 mod call;
+mod running;
 mod trace;
 
 use std::{
@@ -22,6 +23,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::debug;
 
+use self::running::Running;
 use crate::{
     Driver,
     answer::{Outcome, bounded},
@@ -79,7 +81,7 @@ pub(crate) struct Executor {
 struct State {
     table: Table,
     /// What runs, to be steered.
-    running: HashMap<ExecutionId, Operation>,
+    running: Running,
     sessions: HashMap<SessionId, Seat>,
     next_session: u64,
 }
@@ -101,7 +103,7 @@ impl Executor {
         let state = State {
             // As many again may queue.
             table: Table::new(capacity.saturating_mul(2)),
-            running: HashMap::default(),
+            running: Running::default(),
             sessions: HashMap::default(),
             next_session: 0,
         };
@@ -177,12 +179,13 @@ impl Executor {
         match table.begin(job.request.clone(), ticket, job.deadline, now) {
             Begin::Start(id) => {
                 let operation = Operation::new(job);
-                running.insert(id, operation.clone());
+                running.put(id, operation.clone());
                 if slot.is_some() {
                     table.started(id, |ticket| tell(sessions, ticket, |e, id| e.started(id)));
                 }
                 drop(state);
-                self.tasks.spawn(self.clone().execute(id, operation, slot));
+                // In a box: the runtime moves what it spawns a dozen times.
+                self.tasks.spawn(Box::pin(self.clone().execute(id, operation, slot)));
                 Submitted::Pending
             }
             Begin::Joined { execution, started, deadline } => {
@@ -352,24 +355,25 @@ impl Executor {
         let now = Instant::now();
         let mut state = self.lock();
         let State { table, running, sessions, .. } = &mut *state;
-        running.remove(&id);
+        running.remove(id);
         let Some(finished) = table.finish(id, outcome, now) else { return };
-        let Finished { report, mut tickets, told } = finished;
+        let Finished { report, mut waiters, told } = finished;
         let outcome = report.outcome.as_ref().as_ref().map_or_else(|e| e.code().as_str(), |_| "OK");
         let Request { verb, machine, .. } = &*report.request;
         debug!(%verb, machine = machine.name(), outcome, "operation ended");
         let mut may_ask = told;
-        tickets.retain(|Ticket { address, session, operation }| {
+        waiters.retain(|waiter| {
+            let Ticket { address, session, operation } = waiter.ticket;
             let seat = session.and_then(|session| sessions.get(&session));
-            let hears = seat.is_some_and(|seat| seat.ears.ended(*operation, report.clone()));
+            let hears = seat.is_some_and(|seat| seat.ears.ended(operation, report.clone()));
             if !hears {
-                may_ask.extend(self.fleet.kin(*address));
-                table.undelivered(*address, report.clone());
+                may_ask.extend(self.fleet.kin(address));
+                table.undelivered(address, report.clone());
             }
             hears
         });
         if report.request.verb.mutates() && !may_ask.is_empty() {
-            let has_heard = |address| tickets.iter().any(|ticket| ticket.address == address);
+            let has_heard = |address| waiters.iter().any(|waiter| waiter.ticket.address == address);
             state.tell(&Orphan::Ended(report), |address| {
                 !has_heard(address) && may_ask.contains(&address)
             });
@@ -407,13 +411,13 @@ fn stopped() -> Error {
 
 impl State {
     fn cancel(&mut self, id: ExecutionId) {
-        if let Some(operation) = self.running.get(&id) {
+        if let Some(operation) = self.running.get(id) {
             operation.cancellation().cancel();
         }
     }
 
     fn postpone(&self, id: ExecutionId, deadline: Instant) {
-        if let Some(operation) = self.running.get(&id) {
+        if let Some(operation) = self.running.get(id) {
             operation.postpone(deadline);
         }
     }

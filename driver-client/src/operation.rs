@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use broker_proto::driving as wire;
+use broker_proto::driving::Asked;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -35,12 +35,17 @@ pub(crate) struct Job {
     pub(crate) deadline: Instant,
     query: Arc<ClassQuery>,
     secret_revision: i32,
+    classes: Arc<Classes>,
+    rare: Option<Box<Rare>>,
+}
+
+/// What most operations come without, apart from them: a job is moved about.
+struct Rare {
     last_known_state: String,
     user_data: Option<Sensitive>,
     volume_specs: Vec<String>,
     traceparent: String,
     tracestate: String,
-    classes: Arc<Classes>,
 }
 
 impl Operation {
@@ -88,7 +93,7 @@ impl Operation {
 
     /// What this driver last said of the machine.
     pub fn last_known_state(&self) -> &str {
-        &self.0.job.last_known_state
+        self.rare().map_or("", |rare| &rare.last_known_state)
     }
 
     /// The caller's own id of the request, if it gave one.
@@ -98,19 +103,19 @@ impl Operation {
 
     /// For `get_volume_ids`: Kubernetes PersistentVolumeSpecs, as JSON.
     pub fn volume_specs(&self) -> &[String] {
-        &self.0.job.volume_specs
+        self.rare().map_or(&[], |rare| &rare.volume_specs)
     }
 
     /// The W3C trace context that this belongs to: the broker's span where it exports spans, or else
     /// that of the caller that this was started for, if it sent one. With the feature `otlp` the span
     /// around your code is a child of it; without, pass it on or make your spans its children.
     pub fn traceparent(&self) -> Option<&str> {
-        Some(self.0.job.traceparent.as_str()).filter(|parent| !parent.is_empty())
+        self.rare().map(|rare| rare.traceparent.as_str()).filter(|parent| !parent.is_empty())
     }
 
     /// What belongs to [`traceparent`](Self::traceparent).
     pub fn tracestate(&self) -> Option<&str> {
-        Some(self.0.job.tracestate.as_str()).filter(|state| !state.is_empty())
+        self.rare().map(|rare| rare.tracestate.as_str()).filter(|state| !state.is_empty())
     }
 
     /// When the last caller stops waiting. Moves if another one joins, here or at a broker.
@@ -153,13 +158,17 @@ impl Operation {
 
     /// The machine's user data: the caller's, else `userData` of the class's secret, if any.
     pub async fn user_data(&self) -> Result<Option<Sensitive>, LookupError> {
-        if let Some(given) = &self.0.job.user_data {
+        if let Some(given) = self.rare().and_then(|rare| rare.user_data.as_ref()) {
             return Ok(Some(given.clone()));
         }
         if !self.has_secret() {
             return Ok(None);
         }
         Ok(self.secret().await?.get("userData").cloned())
+    }
+
+    fn rare(&self) -> Option<&Rare> {
+        self.0.job.rare.as_deref()
     }
 }
 
@@ -168,33 +177,46 @@ impl Job {
     /// makes no sense.
     pub(crate) fn from_wire(
         verb: Verb,
-        params: wire::OperationParams,
+        asked: &Asked<'_>,
         query: Arc<ClassQuery>,
         classes: Arc<Classes>,
         now: Instant,
     ) -> Result<Self, Error> {
-        if verb.names_a_machine() && params.machine_name.is_empty() {
+        if verb.names_a_machine() && asked.machine_name.is_empty() {
             return Err(Error::invalid_argument("no machine name"));
         }
         Ok(Self {
-            deadline: now + time_for(verb, params.time_left)?,
+            deadline: now + time_for(verb, asked.time_left)?,
             request: Arc::new(Request {
                 verb,
-                machine: MachineKey::new(query.class.clone(), params.machine_name.into()),
-                provider_id: params.machine_id,
-                request_id: params.request_id,
-                user_data: params.user_data.as_deref().map(Fingerprint::of),
+                machine: MachineKey::new(query.class.clone(), asked.machine_name.into()),
+                provider_id: asked.machine_id.to_owned(),
+                request_id: asked.request_id.to_owned(),
+                user_data: asked.user_data.map(Fingerprint::of),
                 // What is no time, such as a negative one, lets nothing be recalled.
-                recall_within: params.recall_within.map(|time| time.try_into().unwrap_or_default()),
+                recall_within: asked.recall_within.map(|time| time.try_into().unwrap_or_default()),
             }),
             query,
-            secret_revision: params.secret_revision,
-            last_known_state: params.last_known_state,
-            user_data: params.user_data.map(Sensitive::from),
-            volume_specs: params.volume_specs,
-            traceparent: params.traceparent,
-            tracestate: params.tracestate,
+            secret_revision: asked.secret_revision,
             classes,
+            rare: Rare::of(asked).map(Box::new),
+        })
+    }
+}
+
+impl Rare {
+    fn of(asked: &Asked<'_>) -> Option<Self> {
+        let texts = [asked.last_known_state, asked.traceparent, asked.tracestate];
+        let is_there = texts.iter().any(|text| !text.is_empty())
+            || asked.user_data.is_some()
+            || !asked.volume_specs.is_empty();
+        is_there.then(|| Self {
+            last_known_state: asked.last_known_state.to_owned(),
+            // A copy: what it arrived in belongs to the transport and cannot be wiped.
+            user_data: asked.user_data.map(Sensitive::new),
+            volume_specs: asked.volume_specs.iter().map(|spec| (*spec).to_owned()).collect(),
+            traceparent: asked.traceparent.to_owned(),
+            tracestate: asked.tracestate.to_owned(),
         })
     }
 }

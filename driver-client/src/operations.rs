@@ -25,6 +25,7 @@ mod unreported;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use slab::Slab;
 use tokio::time::Instant;
 
 pub use self::key::ClassRef;
@@ -36,7 +37,7 @@ use self::{
 use crate::{
     answer::Outcome,
     error::{Code, Error},
-    maps::HashMap,
+    maps::HashedMap,
 };
 
 /// One broker address that we dial, by the order in which we came to know it.
@@ -47,9 +48,10 @@ pub(crate) struct AddressId(pub(crate) usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SessionId(pub(crate) u64);
 
-/// One execution of the driver's code.
+/// One execution of the driver's code. When it has ended, another may have its id: nobody names one that
+/// is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct ExecutionId(u64);
+pub(crate) struct ExecutionId(pub(crate) usize);
 
 /// Who waits for an execution's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +82,7 @@ pub(crate) enum Orphan {
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) report: Report,
-    pub(crate) tickets: Vec<Ticket>,
+    pub(crate) waiters: Vec<Waiter>,
     /// The brokers that did not ask, and were told that it runs: they keep others from the machine.
     pub(crate) told: BTreeSet<AddressId>,
 }
@@ -129,8 +131,8 @@ pub(crate) enum Owed {
 
 #[derive(Debug)]
 pub(crate) struct Table {
-    executions: HashMap<ExecutionId, Execution>,
-    machines: HashMap<MachineKey, ExecutionId>,
+    executions: Slab<Execution>,
+    machines: HashedMap<MachineKey, ExecutionId>,
     memory: Memory,
     /// Of as much time as the memory: whoever was last at a machine has to say so, lest another who
     /// remembers it is believed.
@@ -140,7 +142,6 @@ pub(crate) struct Table {
     room: usize,
     /// Draining: nothing new starts.
     closed: bool,
-    next: u64,
 }
 
 #[derive(Debug)]
@@ -161,29 +162,29 @@ struct Execution {
 /// Which brokers know of an operation that ended.
 #[derive(Debug)]
 struct Known {
-    /// They asked.
-    asked: Vec<AddressId>,
+    /// They asked; mostly one did.
+    first_asked: Option<AddressId>,
+    others: Vec<AddressId>,
     /// They were told that it ran.
     told: BTreeSet<AddressId>,
 }
 
-#[derive(Debug)]
-struct Waiter {
-    ticket: Ticket,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiter {
+    pub(crate) ticket: Ticket,
     cancelled: bool,
 }
 
 impl Table {
     pub(crate) fn new(room: usize) -> Self {
         Self {
-            executions: HashMap::default(),
-            machines: HashMap::default(),
+            executions: Slab::new(),
+            machines: HashedMap::default(),
             memory: Memory::default(),
             ends: Reports::default(),
             unreported: Unreported::default(),
             room,
             closed: false,
-            next: 0,
         }
     }
 
@@ -209,24 +210,21 @@ impl Table {
         if self.executions.len() >= self.room {
             return Begin::Refused(busy());
         }
-        let execution = ExecutionId(self.next);
-        self.next += 1;
+        let place = self.executions.vacant_entry();
+        let execution = ExecutionId(place.key());
         if request.verb.mutates() {
             self.machines.insert(request.machine.clone(), execution);
             self.memory.began(&request);
         }
-        self.executions.insert(
-            execution,
-            Execution {
-                request,
-                began: now,
-                deadline,
-                started: false,
-                stopping: false,
-                waiters: vec![Waiter { ticket, cancelled: false }],
-                told: BTreeSet::new(),
-            },
-        );
+        place.insert(Execution {
+            request,
+            began: now,
+            deadline,
+            started: false,
+            stopping: false,
+            waiters: vec![Waiter { ticket, cancelled: false }],
+            told: BTreeSet::new(),
+        });
         Begin::Start(execution)
     }
 
@@ -237,7 +235,7 @@ impl Table {
         ticket: Ticket,
         deadline: Instant,
     ) -> Begin {
-        let execution = self.executions.get_mut(&id).expect("a machine's lock names an execution");
+        let execution = self.executions.get_mut(id.0).expect("a machine's lock names an execution");
         let running = execution.request.verb;
         if !request.repeats(&execution.request) {
             let message =
@@ -257,7 +255,7 @@ impl Table {
 
     /// The execution got its slot. Tells everyone who has to hear that it was accepted.
     pub(crate) fn started(&mut self, id: ExecutionId, mut tell: impl FnMut(Ticket)) {
-        let Some(execution) = self.executions.get_mut(&id) else { return };
+        let Some(execution) = self.executions.get_mut(id.0) else { return };
         execution.started = true;
         execution.waiters.iter().for_each(|waiter| tell(waiter.ticket));
     }
@@ -303,12 +301,12 @@ impl Table {
             .find(|(_, execution)| {
                 execution.waiters.iter().any(|waiter| waiter.ticket.is(session, operation))
             })
-            .map(|(id, execution)| (*id, execution))
+            .map(|(id, execution)| (ExecutionId(id), execution))
     }
 
     /// Whether the time of everyone who waits is over; from then on nobody joins any more.
     pub(crate) fn expire(&mut self, id: ExecutionId, now: Instant) -> bool {
-        let Some(execution) = self.executions.get_mut(&id) else { return true };
+        let Some(execution) = self.executions.get_mut(id.0) else { return true };
         let expired = now >= execution.deadline;
         execution.stopping |= expired;
         expired
@@ -322,16 +320,19 @@ impl Table {
         outcome: Outcome,
         now: Instant,
     ) -> Option<Finished> {
-        let execution = self.executions.remove(&id)?;
-        let tickets: Vec<_> = execution.waiters.into_iter().map(|waiter| waiter.ticket).collect();
+        let execution = self.executions.try_remove(id.0)?;
+        let waiters = execution.waiters;
         let report = Report { request: execution.request, outcome: Arc::new(outcome), ended: now };
         if report.request.verb.mutates() {
             self.machines.remove(&report.request.machine);
-            let asked = tickets.iter().map(|ticket| ticket.address).collect();
-            self.ends.push(report.clone(), Known { asked, told: execution.told.clone() });
+            let mut asked = waiters.iter().map(|waiter| waiter.ticket.address);
+            let first_asked = asked.next();
+            let known =
+                Known { first_asked, others: asked.collect(), told: execution.told.clone() };
+            self.ends.push(report.clone(), known);
         }
         self.memory.learn(&report, execution.began);
-        Some(Finished { report, tickets, told: execution.told })
+        Some(Finished { report, waiters, told: execution.told })
     }
 
     /// A session is over. Its mutations run on, without an owner; returns the reads to stop, and these.
@@ -351,14 +352,14 @@ impl Table {
                     }
                 }
                 if asked {
-                    orphaned.push((*id, execution.request.clone()));
+                    orphaned.push((ExecutionId(id), execution.request.clone()));
                 }
                 execution.merge_orphans();
             } else {
                 execution.waiters.retain(|waiter| waiter.ticket.session != Some(session));
                 if execution.waiters.is_empty() && !std::mem::replace(&mut execution.stopping, true)
                 {
-                    abandoned.push(*id);
+                    abandoned.push(ExecutionId(id));
                 }
             }
         }
@@ -367,7 +368,7 @@ impl Table {
 
     /// These brokers were told that it runs, for another.
     pub(crate) fn told_of(&mut self, id: ExecutionId, told: impl IntoIterator<Item = AddressId>) {
-        if let Some(execution) = self.executions.get_mut(&id) {
+        if let Some(execution) = self.executions.get_mut(id.0) {
             execution.told.extend(told);
         }
     }
@@ -390,7 +391,7 @@ impl Table {
     /// Nothing will ever be told to this address any more. What runs for it goes on: others may ask for it.
     pub(crate) fn abandon(&mut self, address: AddressId) {
         self.unreported.forget(address);
-        for execution in self.executions.values_mut() {
+        for (_, execution) in &mut self.executions {
             execution.waiters.retain(|waiter| waiter.ticket.address != address);
         }
     }
@@ -409,7 +410,7 @@ impl Table {
             .filter(|report| report.outcome.is_err() || self.memory.holds(report))
             .collect();
         let mut running = Vec::new();
-        for execution in self.executions.values_mut() {
+        for (_, execution) in &mut self.executions {
             let mut found = false;
             for waiter in &mut execution.waiters {
                 if waiter.ticket.address == address && waiter.ticket.session.is_none() {
@@ -433,7 +434,8 @@ impl Table {
         now: Instant,
     ) -> Recollection {
         let mut running = Vec::new();
-        for execution in self.executions.values_mut().filter(|e| e.request.verb.mutates()) {
+        let executions = self.executions.iter_mut().map(|(_, execution)| execution);
+        for execution in executions.filter(|execution| execution.request.verb.mutates()) {
             let mut tickets = execution.waiters.iter().map(|waiter| waiter.ticket);
             let is_its_own = tickets.clone().any(|ticket| ticket.address == address);
             let mut is_lost =
@@ -448,10 +450,10 @@ impl Table {
         let recall = |(report, known): &(Report, Known)| {
             let lately = now.saturating_duration_since(report.ended) < REMEMBERED_FOR
                 && !self.machines.contains_key(&report.request.machine);
-            let is_its_own = known.asked.contains(&address);
+            let is_its_own = known.asked().any(|asked| asked == address);
             let concerns_it = is_its_own
                 || known.told.contains(&address)
-                || known.asked.iter().any(|asked| kin.contains(asked));
+                || known.asked().any(|asked| kin.contains(&asked));
             (lately && concerns_it).then(|| (report.clone(), !is_its_own))
         };
         Recollection { running, ended: self.ends.newest_first().filter_map(recall).collect() }
@@ -465,7 +467,7 @@ impl Table {
 
     /// What a new session of this address would have to report, now or later.
     pub(crate) fn owes(&self, address: AddressId) -> Owed {
-        let running = self.executions.values().any(|execution| {
+        let running = self.executions.iter().any(|(_, execution)| {
             execution.request.verb.mutates()
                 && execution.waiters.iter().any(|waiter| waiter.ticket.address == address)
         });
@@ -478,9 +480,9 @@ impl Table {
 
     /// Whether `session` still waits for an answer.
     pub(crate) fn waits(&self, session: SessionId) -> bool {
-        self.executions
-            .values()
-            .any(|execution| execution.waiters.iter().any(|w| w.ticket.session == Some(session)))
+        self.executions.iter().any(|(_, execution)| {
+            execution.waiters.iter().any(|w| w.ticket.session == Some(session))
+        })
     }
 
     /// Lets nothing new start: the driver stops.
@@ -493,7 +495,7 @@ impl Table {
         self.executions
             .iter_mut()
             .filter_map(|(id, execution)| {
-                (!std::mem::replace(&mut execution.stopping, true)).then_some(*id)
+                (!std::mem::replace(&mut execution.stopping, true)).then_some(ExecutionId(id))
             })
             .collect()
     }
@@ -502,6 +504,12 @@ impl Table {
 impl Ticket {
     fn is(&self, session: SessionId, operation: i32) -> bool {
         self.session == Some(session) && self.operation == Some(operation)
+    }
+}
+
+impl Known {
+    fn asked(&self) -> impl Iterator<Item = AddressId> {
+        self.first_asked.into_iter().chain(self.others.iter().copied())
     }
 }
 

@@ -15,7 +15,9 @@
 
 use std::sync::Arc;
 
+use broker_proto::{driving::Asked, v1::OperationParams};
 use bytes::Bytes;
+use prost::Message as _;
 use tokio::time::Instant;
 
 use crate::{
@@ -28,7 +30,7 @@ use crate::{
 pub struct TestOperation {
     verb: Verb,
     class: broker_proto::v1::ClassRef,
-    params: broker_proto::driving::OperationParams,
+    params: OperationParams,
     object: serde_json::Value,
     secret: Option<Secret>,
     cancellation: CancellationToken,
@@ -44,10 +46,8 @@ impl TestOperation {
             name: "test".to_owned(),
             provider: String::new(),
         };
-        let params = broker_proto::driving::OperationParams {
-            machine_name: machine_name.to_owned(),
-            ..Default::default()
-        };
+        let params =
+            OperationParams { machine_name: machine_name.to_owned(), ..Default::default() };
         let object = serde_json::json!({});
         Self { verb, class, params, object, secret: None, cancellation: CancellationToken::new() }
     }
@@ -97,7 +97,9 @@ impl TestOperation {
         self.params.secret_revision = i32::from(self.secret.is_some());
         let classes = Classes::fixed(Class::from_object(self.object), self.secret);
         let query = Arc::new(ClassQuery::new(self.class, &Default::default()));
-        let job = Job::from_wire(self.verb, self.params, query, Arc::new(classes), Instant::now())
+        let params = self.params.encode_to_vec();
+        let asked = Asked::read(&params).expect("just encoded");
+        let job = Job::from_wire(self.verb, &asked, query, Arc::new(classes), Instant::now())
             .expect("an operation needs the name of its machine");
         Operation::with_cancellation(job, self.cancellation)
     }

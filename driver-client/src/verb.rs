@@ -39,6 +39,11 @@ impl Verb {
         }
     }
 
+    /// The one with this name on the wire.
+    pub(crate) fn named(name: &[u8]) -> Option<Self> {
+        Self::ALL.iter().copied().find(|verb| verb.as_str().as_bytes() == name)
+    }
+
     /// Whether it changes the machine: such operations run one at a time per machine.
     pub(crate) fn mutates(self) -> bool {
         matches!(self, Verb::Create | Verb::Initialize | Verb::Delete)
@@ -65,7 +70,6 @@ impl FromStr for Verb {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let found = Self::ALL.iter().find(|verb| verb.as_str() == name);
-        found.copied().ok_or_else(|| format!("there is no operation {name:?}"))
+        Self::named(name.as_bytes()).ok_or_else(|| format!("there is no operation {name:?}"))
     }
 }

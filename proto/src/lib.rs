@@ -3,8 +3,10 @@
 //! What a field marked `[debug_redact = true]` holds is never printed: the `Debug` of its message says
 //! `[hidden]` in its place.
 
+mod asked;
 pub mod codec;
 pub mod driving;
+mod encoded;
 mod params;
 pub mod passing;
 

@@ -4,15 +4,15 @@
 use std::{fmt, time::Duration};
 
 use prost::{
-    DecodeError, Message,
-    bytes::{Buf, BufMut, Bytes},
-    encoding::{DecodeContext, WireType, encoded_len_varint, skip_field},
+    bytes::{BufMut as _, Bytes},
+    encoding::{WireType, encoded_len_varint},
 };
 use zeroize::Zeroizing;
 
-/// An [`OperationParams`](crate::v1::OperationParams), encoded.
-#[derive(Clone, Default, PartialEq, Eq, Hash)]
-pub struct Params(Bytes);
+use crate::encoded::Encoded;
+
+/// An [`OperationParams`](crate::v1::OperationParams).
+pub type Params = Encoded;
 
 /// What goes into [`Params`]. What is empty is left out.
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,7 +73,8 @@ impl Parts<'_> {
         }
         let hidden = self.native.is_some_and(|native| native.user_data.is_some());
         // Wiped once it is sent, where it holds what nobody may see.
-        Params(if hidden { Bytes::from_owner(Zeroizing::new(bytes)) } else { bytes.into() })
+        let params = if hidden { Bytes::from_owner(Zeroizing::new(bytes)) } else { bytes.into() };
+        Encoded::from(params)
     }
 }
 
@@ -180,45 +181,6 @@ fn number_len(number: i32) -> usize {
     if number == 0 { 0 } else { 1 + encoded_len_varint(number as u64) }
 }
 
-impl Params {
-    /// As who gets it reads it.
-    pub fn read(&self) -> Result<crate::v1::OperationParams, DecodeError> {
-        Message::decode(self.0.clone())
-    }
-}
-
-/// It may hold user data.
-impl fmt::Debug for Params {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("[hidden]")
-    }
-}
-
-/// For the frame that it is a part of. Nobody sends one to the broker, so one that comes is skipped.
-impl Message for Params {
-    fn encode_raw(&self, bytes: &mut impl BufMut) {
-        bytes.put_slice(&self.0);
-    }
-
-    fn merge_field(
-        &mut self,
-        tag: u32,
-        wire_type: WireType,
-        bytes: &mut impl Buf,
-        context: DecodeContext,
-    ) -> Result<(), DecodeError> {
-        skip_field(wire_type, tag, bytes, context)
-    }
-
-    fn encoded_len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn clear(&mut self) {
-        self.0.clear();
-    }
-}
-
 impl fmt::Debug for Native<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Native").field("request_id", &self.request_id).finish_non_exhaustive()
@@ -228,6 +190,7 @@ impl fmt::Debug for Native<'_> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use prost::Message as _;
 
     use super::*;
     use crate::v1::{ClassRef, MachineClassMeta, OperationParams};
@@ -286,13 +249,14 @@ mod tests {
                     recall_within: within.map(Duration::from_millis),
                 }),
             };
-            prop_assert!(parts.encode().0.len() <= parts.room(), "it never grows");
+            prop_assert!(parts.encode().encoded_len() <= parts.room(), "it never grows");
             let frame = crate::passing::BrokerSide {
                 operation_id: 7, params: Some(parts.encode()), ..Default::default()
             };
             let read = crate::v1::BrokerSide::decode(&*frame.encode_to_vec()).unwrap();
             prop_assert_eq!(read.params.as_ref(), Some(&expected));
-            let historic = Parts { native: None, ..parts }.encode().read().unwrap();
+            let historic = Parts { native: None, ..parts }.encode().read::<OperationParams>();
+            let historic = historic.unwrap();
             prop_assert_eq!(historic, OperationParams {
                 machine_class: expected.machine_class,
                 machine_id: expected.machine_id,

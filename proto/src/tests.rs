@@ -109,3 +109,12 @@ fn a_frame_with_hidden_fields_deep_inside_does_not_print_them() {
     let printed = format!("{frame:?} {submit:?}");
     assert!(!printed.contains(MARKER) && printed.matches("[hidden]").count() >= 5, "{printed}");
 }
+
+#[test]
+fn what_a_driver_is_asked_does_not_print() {
+    let params =
+        crate::v1::OperationParams { user_data: Some(MARKER.into()), ..Default::default() };
+    let frame = crate::v1::BrokerSide { params: Some(params), ..Default::default() };
+    let printed = decoded_and_printed::<crate::driving::BrokerSide>(&frame.encode_to_vec());
+    assert!(printed.contains("params: [hidden]") && !printed.contains(MARKER), "{printed}");
+}

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use broker_proto::v1 as wire;
-use bytes::Bytes;
 use prost::Message as _;
 
 use crate::{error::Error, maps::HashMap, operations::ClassRef};
@@ -23,21 +22,21 @@ pub(crate) struct ClassQuery {
 /// What was read, by the bytes of the reference.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    known: HashMap<Bytes, Known>,
+    known: HashMap<Box<[u8]>, Known>,
 }
 
 #[derive(Debug)]
 struct Known {
     /// The form of the name, and the revision.
-    meta: Bytes,
+    meta: Box<[u8]>,
     query: Arc<ClassQuery>,
 }
 
 impl Names {
     /// Reads a `ClassRef` and the `MachineClassMeta` that came with it.
-    pub(crate) fn read(&mut self, class: &Bytes, meta: &Bytes) -> Result<Arc<ClassQuery>, Error> {
+    pub(crate) fn read(&mut self, class: &[u8], meta: &[u8]) -> Result<Arc<ClassQuery>, Error> {
         if let Some(known) = self.known.get(class)
-            && known.meta == *meta
+            && *known.meta == *meta
         {
             return Ok(known.query.clone());
         }
@@ -45,21 +44,19 @@ impl Names {
         if self.known.len() >= AT_MOST {
             self.known.clear();
         }
-        // Copies, lest they keep alive all that arrived together with them.
-        let meta = Bytes::copy_from_slice(meta);
-        self.known.insert(Bytes::copy_from_slice(class), Known { meta, query: query.clone() });
+        self.known.insert(class.into(), Known { meta: meta.into(), query: query.clone() });
         Ok(query)
     }
 }
 
 impl ClassQuery {
-    fn read(class: &Bytes, meta: &Bytes) -> Result<Self, Error> {
+    fn read(class: &[u8], meta: &[u8]) -> Result<Self, Error> {
         if class.is_empty() {
             return Err(Error::invalid_argument("no class reference"));
         }
         let unreadable = |error| Error::invalid_argument(format!("the class reference: {error}"));
-        let class = wire::ClassRef::decode(class.clone()).map_err(unreadable)?;
-        let meta = wire::MachineClassMeta::decode(meta.clone()).map_err(unreadable)?;
+        let class = wire::ClassRef::decode(class).map_err(unreadable)?;
+        let meta = wire::MachineClassMeta::decode(meta).map_err(unreadable)?;
         Ok(Self::new(class, &meta))
     }
 
@@ -80,13 +77,13 @@ impl ClassQuery {
 mod tests {
     use super::*;
 
-    fn class(name: &str) -> Bytes {
-        wire::ClassRef { name: name.into(), ..Default::default() }.encode_to_vec().into()
+    fn class(name: &str) -> Vec<u8> {
+        wire::ClassRef { name: name.into(), ..Default::default() }.encode_to_vec()
     }
 
-    fn meta(name: &str, revision: i32) -> Bytes {
+    fn meta(name: &str, revision: i32) -> Vec<u8> {
         let name = name.to_owned();
-        wire::MachineClassMeta { name, revision, ..Default::default() }.encode_to_vec().into()
+        wire::MachineClassMeta { name, revision, ..Default::default() }.encode_to_vec()
     }
 
     #[test]
@@ -103,7 +100,7 @@ mod tests {
     #[test]
     fn what_is_no_class_is_refused() {
         let mut names = Names::default();
-        names.read(&Bytes::new(), &Bytes::new()).unwrap_err();
-        names.read(&Bytes::from_static(b"\xff"), &Bytes::new()).unwrap_err();
+        names.read(b"", b"").unwrap_err();
+        names.read(b"\xff", b"").unwrap_err();
     }
 }

@@ -121,7 +121,7 @@ async fn welcome(
             // Also before a rejection: one that waits outside has a memory as well.
             Some(Control::Forget(forget)) => shared.executor.forget(&MachineKey::from_wire(forget)),
             // "register", which we did not wait for, or a frame of a later protocol.
-            _ if frame.params.is_none() => {}
+            _ if frame.params.is_empty() => {}
             _ => return Err(Failure::NoWelcome("an operation came before the welcome")),
         }
     }

@@ -83,6 +83,16 @@ impl Mailbox {
         result
     }
 
+    /// Looks at the outbox, or changes what brings no frame, so that nobody need be woken.
+    pub(super) fn quietly<T>(&self, change: impl FnOnce(&mut Outbox) -> T) -> T {
+        change(&mut self.lock().outbox)
+    }
+
+    /// What gathered here goes out: what comes next may take its time.
+    pub(super) fn flush(&self) {
+        self.offer(self.lock());
+    }
+
     /// Wakes whoever takes frames, if there are some.
     fn offer(&self, mut state: MutexGuard<'_, State>) {
         let has_frame = state.outbox.has_frame();
@@ -181,7 +191,7 @@ impl Ears for Mailbox {
     }
 
     fn started(&self, operation: i32) {
-        self.with(|outbox| outbox.started(operation));
+        self.quietly(|outbox| outbox.started(operation));
     }
 
     fn goes_on(&self, operation: i32) {
@@ -194,7 +204,11 @@ impl Ears for Mailbox {
             return false;
         }
         state.outbox.report(operation, report);
-        self.offer(state);
+        // The last of those that began together wakes the transport, for all of them.
+        let is_awaited = state.is_watched || state.is_deaf;
+        if is_awaited || !state.outbox.is_gathering() {
+            self.offer(state);
+        }
         true
     }
 

@@ -25,6 +25,8 @@ use crate::{
 const KEPT_SENT: usize = 4096;
 /// How many operations of lost brokers wait to be told. What is lost is no harm: a retry only costs more.
 const MOST_ORPHANS: usize = 4096;
+/// So many answers are worth a write of their own.
+const TOGETHER: usize = 32;
 /// So many bytes are no wait worth mentioning.
 const LITTLE: usize = 64 * 1024;
 
@@ -38,6 +40,8 @@ pub(super) struct Outbox {
     /// The operations that began since the last [`release`](Outbox::release): they may end this very
     /// moment, and many have.
     begun: Vec<i32>,
+    /// How many of them have neither ended nor been told of.
+    untold: usize,
     answers: VecDeque<Answer>,
     /// About how long the answers are together.
     answer_bytes: usize,
@@ -98,6 +102,13 @@ impl Outbox {
         usize::from(self.pong.is_some()) + self.control.len() + self.answers.len()
     }
 
+    /// Whether answers that are ready may wait for those of operations that began with them, and have most
+    /// likely ended when they have been polled once. For no longer than until the next
+    /// [`release`](Outbox::release).
+    pub(super) fn is_gathering(&self) -> bool {
+        self.untold > 0 && self.answers.len() < TOGETHER && self.answer_bytes < LITTLE
+    }
+
     pub(super) fn outstanding(&self) -> usize {
         self.outstanding.len()
     }
@@ -133,6 +144,7 @@ impl Outbox {
             && outstanding.accepted == Accepted::NotYet
         {
             outstanding.accepted = Accepted::Untold;
+            self.untold += 1;
             self.begun.push(operation);
         }
     }
@@ -143,6 +155,7 @@ impl Outbox {
             && outstanding.accepted == Accepted::Untold
         {
             outstanding.accepted = Accepted::Told;
+            self.untold -= 1;
             let accepted = Response::Accepted(wire::Accepted {});
             self.control.push_back(named(operation, outstanding.verb.as_str(), accepted));
         }
@@ -168,7 +181,7 @@ impl Outbox {
 
     /// An answer without an execution, a refusal or a remembered one: if it is lost, so be it.
     pub(super) fn answer(&mut self, operation: i32, verb: Bytes, outcome: Arc<Outcome>) {
-        self.outstanding.remove(&operation);
+        self.forget(operation);
         self.push(Some(operation), verb, None, outcome);
     }
 
@@ -181,7 +194,10 @@ impl Outbox {
         let says_so = report.outcome.is_ok() && verb != Verb::List && self.answer_bytes < LITTLE;
         if let Some(id) = operation {
             match self.outstanding.get_mut(&id) {
-                Some(outstanding) if says_so => outstanding.accepted = Accepted::Told,
+                Some(outstanding) if says_so => {
+                    self.untold -= usize::from(outstanding.accepted == Accepted::Untold);
+                    outstanding.accepted = Accepted::Told;
+                }
                 _ => self.goes_on(id),
             }
         }
@@ -213,12 +229,14 @@ impl Outbox {
 
     fn next_answer(&mut self) -> Option<DriverSide> {
         let mut answer = self.answers.pop_front()?;
-        let result = answer.pages.next()?;
         let frame = match (answer.operation, &answer.report) {
-            (Some(id), _) => frame(id, answer.verb.clone(), Response::Result(result.into())),
+            (Some(id), _) => {
+                let result = answer.pages.next_encoded()?;
+                frame(id, answer.verb.clone(), Response::Result(result))
+            }
             (None, Some(report)) => {
                 let resumed = wire::Resumed {
-                    result: Some(result),
+                    result: Some(answer.pages.next()?),
                     age: report.ended.elapsed().try_into().ok(),
                     ..resumed(&report.request)
                 };
@@ -242,7 +260,7 @@ impl Outbox {
     fn answered(&mut self, answer: Answer) {
         self.answer_bytes -= answer.bytes;
         if let Some(id) = answer.operation {
-            self.outstanding.remove(&id);
+            self.forget(id);
         }
         let now = Instant::now();
         while self.sent.len() >= KEPT_SENT
@@ -256,6 +274,11 @@ impl Outbox {
         {
             self.sent.push_back((now, report));
         }
+    }
+
+    fn forget(&mut self, operation: i32) {
+        let gone = self.outstanding.remove(&operation);
+        self.untold -= usize::from(gone.is_some_and(|gone| gone.accepted == Accepted::Untold));
     }
 
     fn next_orphan(&mut self) -> Option<DriverSide> {

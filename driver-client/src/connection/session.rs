@@ -8,7 +8,7 @@
 use std::{fmt, future::pending, pin::pin, sync::Arc, time::Duration};
 
 use broker_proto::{
-    driving::{BrokerSide, DriverSide, OperationParams, broker_side::Control},
+    driving::{Asked, BrokerSide, DriverSide, broker_side::Control},
     v1 as wire,
 };
 use bytes::Bytes;
@@ -172,6 +172,7 @@ impl<'a> Session<'a> {
                 }
                 frame = inbound.message(), if has_room => {
                     self.heard = Instant::now();
+                    self.mailbox.flush();
                     let is_armed = self.has_submitted;
                     let mut next = Some(frame);
                     // What came with it goes with it: a turn of the loop costs more than a frame.
@@ -205,24 +206,24 @@ impl<'a> Session<'a> {
 
     fn receive(&mut self, frame: BrokerSide) {
         let id = frame.operation_id;
-        match (frame.control, frame.params) {
-            (Some(Control::Ping(ping)), _) => self.pong(ping.sequence),
-            (Some(Control::Cancel(_)), _) => self.shared.executor.cancel(self.id, id),
-            (Some(Control::Extend(extend)), _) => self.extend(id, extend),
-            (Some(Control::Drain(drain)), _) => {
+        match frame.control {
+            Some(Control::Ping(ping)) => self.pong(ping.sequence),
+            Some(Control::Cancel(_)) => self.shared.executor.cancel(self.id, id),
+            Some(Control::Extend(extend)) => self.extend(id, extend),
+            Some(Control::Drain(drain)) => {
                 let after = drain.after.and_then(|after| after.try_into().ok());
                 let after: Duration = after.unwrap_or(Duration::ZERO);
                 self.leave_at = Some(Instant::now() + after.min(LONGEST_STAY));
             }
-            (Some(Control::Peers(peers)), _) => {
+            Some(Control::Peers(peers)) => {
                 self.shared.fleet.tell(self.address, self.target, &peers);
             }
-            (Some(Control::SecretChanged(_)), _) => self.classes.secret_changed(),
-            (Some(Control::Forget(forget)), _) => {
+            Some(Control::SecretChanged(_)) => self.classes.secret_changed(),
+            Some(Control::Forget(forget)) => {
                 self.shared.executor.forget(&MachineKey::from_wire(forget));
             }
-            (None, Some(params)) => self.operation(id, &frame.operation_type, params),
-            (Some(Control::Welcome(_) | Control::Reject(_)), _) | (None, None) => {
+            None if is_operation(&frame) => self.operation(&frame),
+            Some(Control::Welcome(_) | Control::Reject(_)) | None => {
                 debug!(kind = ?frame.operation_type, "ignoring a frame");
             }
         }
@@ -235,44 +236,47 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn operation(&mut self, id: i32, kind: &Bytes, params: OperationParams) {
-        let outstanding =
-            self.mailbox.with(|outbox| (!outbox.is_outstanding(id)).then(|| outbox.outstanding()));
-        let Some(outstanding) = outstanding else {
+    fn operation(&mut self, frame: &BrokerSide) {
+        let id = frame.operation_id;
+        let Some(expected) = self.expect(frame) else {
             // Answering would end the first one; not answering harms only who broke the rules.
             warn!(id, "the broker used the id of a running operation again");
             return;
         };
-        let outcome = match self.admit(id, kind, params, outstanding) {
+        let outcome = match expected.and_then(|verb| self.submit(verb, frame)) {
             Ok(Submitted::Pending) => return,
             Ok(Submitted::Answered(outcome)) => outcome,
             Err(error) => Arc::new(Err(error)),
         };
-        self.mailbox.with(|outbox| outbox.answer(id, kind.clone(), outcome));
+        self.mailbox.with(|outbox| outbox.answer(id, frame.operation_type.clone(), outcome));
     }
 
-    fn admit(
-        &mut self,
-        id: i32,
-        kind: &Bytes,
-        params: OperationParams,
-        outstanding: usize,
-    ) -> Result<Submitted, Error> {
-        let verb: Verb = std::str::from_utf8(kind)
-            .ok()
-            .and_then(|kind| kind.parse().ok())
-            .filter(|verb| self.shared.executor.driver().verbs().contains(verb))
-            .ok_or_else(|| {
-                Error::new(Code::Unimplemented, "this driver does not implement the operation")
-            })?;
-        if outstanding >= self.most_outstanding {
-            return Err(busy());
-        }
-        let query = self.names.read(&params.class, &params.machine_class)?;
-        let job = Job::from_wire(verb, params, query, self.classes.clone(), self.heard)?;
-        let ticket = Ticket { address: self.address, session: Some(self.id), operation: Some(id) };
-        // Before it can begin, and be told to have.
-        self.mailbox.with(|outbox| outbox.expect(id, verb));
+    /// Makes room for an operation before it can begin, and be told to have. `None`: its id is taken.
+    fn expect(&self, frame: &BrokerSide) -> Option<Result<Verb, Error>> {
+        let id = frame.operation_id;
+        let verb = Verb::named(&frame.operation_type)
+            .filter(|verb| self.shared.executor.driver().verbs().contains(verb));
+        self.mailbox.quietly(|outbox| match verb {
+            _ if outbox.is_outstanding(id) => None,
+            None => {
+                let message = "this driver does not implement the operation";
+                Some(Err(Error::new(Code::Unimplemented, message)))
+            }
+            Some(_) if outbox.outstanding() >= self.most_outstanding => Some(Err(busy())),
+            Some(verb) => {
+                outbox.expect(id, verb);
+                Some(Ok(verb))
+            }
+        })
+    }
+
+    fn submit(&mut self, verb: Verb, frame: &BrokerSide) -> Result<Submitted, Error> {
+        let asked = Asked::read(&frame.params)
+            .map_err(|error| Error::invalid_argument(format!("the operation: {error}")))?;
+        let query = self.names.read(asked.class, asked.machine_class)?;
+        let job = Job::from_wire(verb, &asked, query, self.classes.clone(), self.heard)?;
+        let operation = Some(frame.operation_id);
+        let ticket = Ticket { address: self.address, session: Some(self.id), operation };
         self.has_submitted = true;
         Ok(self.shared.executor.submit(ticket, job, self.heard))
     }
@@ -315,6 +319,11 @@ impl<'a> Session<'a> {
         };
         timeout(GOODBYE, closed).await.unwrap_or(false)
     }
+}
+
+/// Whether a frame without a control message asks for something; else it is one that we do not know.
+fn is_operation(frame: &BrokerSide) -> bool {
+    !frame.params.is_empty() || Verb::named(&frame.operation_type).is_some()
 }
 
 async fn at(time: Option<Instant>) {

@@ -13,7 +13,7 @@ use crate::{
     answer::{Outcome, Payload},
     error::Code,
     machine::ListedMachine,
-    maps::HashMap,
+    maps::HashedMap,
     verb::Verb,
 };
 
@@ -28,7 +28,7 @@ pub(super) const REMEMBERED_AT_MOST: usize = 16_384;
 /// again, which the driver's own idempotence covers.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    machines: HashMap<MachineKey, Successes>,
+    machines: HashedMap<MachineKey, Successes>,
     /// In order of time, for expiry. Entries whose number is not the stored one are stale.
     ages: VecDeque<(Instant, MachineKey, Verb, u64)>,
     next: u64,
@@ -152,8 +152,9 @@ impl Memory {
     }
 
     fn expire(&mut self, now: Instant) {
+        let too_old = now.checked_sub(REMEMBERED_FOR);
         while let Some((at, ..)) = self.ages.front() {
-            let old = now.saturating_duration_since(*at) >= REMEMBERED_FOR;
+            let old = too_old.is_some_and(|too_old| *at <= too_old);
             // `ages` counts stale entries as well, so this bounds both collections.
             if !old && self.ages.len() <= REMEMBERED_AT_MOST {
                 break;

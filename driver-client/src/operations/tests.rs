@@ -103,7 +103,9 @@ impl Bench {
 
     fn finish(&mut self, id: ExecutionId, outcome: Outcome) -> Vec<Ticket> {
         self.pass(Duration::from_secs(1));
-        self.table.finish(id, outcome, self.now).map(|ended| ended.tickets).unwrap_or_default()
+        self.table.finish(id, outcome, self.now).map_or(Vec::new(), |ended| {
+            ended.waiters.into_iter().map(|waiter| waiter.ticket).collect()
+        })
     }
 
     /// Executes a request from begin to end.
@@ -529,9 +531,9 @@ proptest! {
         // Session numbers stand for addresses; each reconnect makes a new session of one.
         let mut sessions: Vec<u64> = vec![0, 1, 2];
         let mut next_session = 3;
-        let mut running: BTreeMap<u64, u8> = BTreeMap::new();
+        let mut running: BTreeMap<usize, u8> = BTreeMap::new();
         let mut waiting: BTreeSet<(u64, i32)> = BTreeSet::new();
-        let mut owners: BTreeMap<(u64, i32), u64> = BTreeMap::new();
+        let mut owners: BTreeMap<(u64, i32), usize> = BTreeMap::new();
         for (operation, step) in (0_i32..).zip(steps) {
             match step {
                 Step::Begin { session: address, machine, delete } => {

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use broker_proto::{
-    driving::OperationParams,
+    driving::Asked,
     v1::{self as wire, broker_side::Control, driver_side::Response as Frame},
 };
 use tokio::{sync::mpsc, time::Instant};
@@ -122,10 +122,10 @@ async fn what_is_broken_off_is_not_sent_again_by_itself() {
     let executor = Arc::new(Executor::new(driver, 1, LONG, stop.clone(), fleet));
     let (ends, mut ended) = mpsc::channel(1);
     let session = executor.join(AddressId(0), Arc::new(Listening(ends)));
-    let params = OperationParams { machine_name: "stubborn-m".into(), ..Default::default() };
+    let asked = Asked { machine_name: "stubborn-m", ..Default::default() };
     let query = Arc::new(ClassQuery::new(Default::default(), &Default::default()));
     let classes = Arc::new(Classes::new());
-    let job = Job::from_wire(Verb::Create, params, query, classes, Instant::now());
+    let job = Job::from_wire(Verb::Create, &asked, query, classes, Instant::now());
     let job = job.expect("it is fine");
     let ticket = Ticket { address: AddressId(0), session: Some(session), operation: Some(1) };
     executor.submit(ticket, job, Instant::now());

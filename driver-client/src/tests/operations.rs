@@ -269,3 +269,15 @@ async fn code_that_blocks_its_thread_does_not_stop_the_heartbeat() {
     running.script.unblock();
     assert_eq!(peer.result(1).await.code, 0);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn code_that_blocks_its_thread_does_not_keep_the_answers_of_others() {
+    let (_broker, running, mut peer) = connected().await;
+    peer.ask(1, "create", "blocking-m").await;
+    peer.ask(2, "create", "quick-m").await;
+    let patience = Duration::from_secs(10);
+    let result = tokio::time::timeout(patience, peer.result_among_orphans(2)).await;
+    assert_eq!(provider_id(&result.expect("it does not wait")), "id-quick-m");
+    running.script.unblock();
+    assert_eq!(peer.result_among_orphans(1).await.code, 0);
+}

@@ -123,3 +123,44 @@ fn only_written_successes_and_what_was_not_written_are_kept() {
     assert_eq!((sent.len(), unsent.len()), (1, 1));
     assert!(sent[0].outcome.is_ok() && unsent[0].outcome.is_err());
 }
+
+#[test]
+fn answers_wait_for_those_that_began_with_them_and_for_nobody_else() {
+    let mut outbox = begun([1, 2, 3, 4]);
+    outbox.expect(5, Verb::Create);
+    outbox.report(Some(1), made());
+    assert!(outbox.is_gathering(), "the others may end at once");
+    outbox.report(Some(2), failed());
+    outbox.goes_on(3);
+    assert!(outbox.is_gathering(), "one may still");
+    outbox.report(Some(4), made());
+    assert!(!outbox.is_gathering(), "what goes on, or waits for a slot, is not waited for");
+    outbox.report(Some(3), made());
+    assert!(!outbox.is_gathering());
+}
+
+#[test]
+fn answers_do_not_wait_for_what_blocks_its_thread() {
+    let mut outbox = begun([1, 2]);
+    outbox.report(Some(1), made());
+    outbox.release();
+    assert!(!outbox.is_gathering());
+    outbox.report(Some(2), made());
+    said(&mut outbox);
+    assert!(outbox.is_done() && outbox.untold == 0);
+}
+
+#[test]
+fn many_answers_or_long_ones_do_not_wait() {
+    let mut outbox = begun(0..100);
+    let many = (0..100).take_while(|id| {
+        outbox.report(Some(*id), made());
+        outbox.is_gathering()
+    });
+    assert_eq!(many.count(), TOGETHER - 1);
+
+    let mut outbox = begun([1, 2]);
+    let machine = Machine { node_name: "n".repeat(LITTLE), ..Machine::default() };
+    outbox.report(Some(1), report(Verb::Create, Ok(Payload::Machine(machine))));
+    assert!(!outbox.is_gathering());
+}
