@@ -4,6 +4,7 @@
 //! [`Registration`] gives them up. Everyone else reads: the dispatcher with [`Registry::choose`],
 //! operators with [`Registry::sessions`].
 
+mod group;
 mod history;
 mod seating;
 mod settling;
@@ -19,19 +20,20 @@ use std::{
 use broker_proto::v1::reject::Reason;
 use tokio::{sync::watch, time::Instant};
 
+use self::{
+    group::Group,
+    seating::{Seat, choose},
+    settling::Settling,
+};
 pub use self::{
     history::{Event, History, What},
     seating::{Policy, Seating, Wanted},
-};
-use self::{
-    seating::{Seat, choose},
-    settling::Settling,
 };
 use crate::{
     driver::{ConnectionId, DriverKey, Instance, SessionId},
     maps::SharedMap,
     operation::Hold,
-    session::{End, SessionHandle, Token, handshake::Rejection},
+    session::{End, Info, SessionHandle, Token, handshake::Rejection},
 };
 
 /// How long an incumbent has to prove that it lives, before a newcomer takes its seat.
@@ -47,7 +49,7 @@ pub struct Registry(Arc<Seats>);
 #[derive(Debug)]
 struct Seats {
     seating: Seating,
-    groups: SharedMap<DriverKey, Vec<Seat>>,
+    groups: SharedMap<DriverKey, Group<Seat>>,
     sessions: SharedMap<SessionId, SessionHandle>,
     next_order: AtomicU64,
     changed: watch::Sender<()>,
@@ -145,7 +147,7 @@ impl Registry {
             let place = format!("takes the place of session {} of {}", theirs.id, theirs.instance);
             self.0.history.note(What::Takeover, place, Some(ours.id), &ours.instance);
             rival.end(End::Replaced);
-            self.unseat(rival.info().id, &rival.info().keys);
+            self.unseat(&rival);
         }
     }
 
@@ -155,18 +157,20 @@ impl Registry {
         let order = self.0.next_order.fetch_add(1, Ordering::Relaxed);
         for key in &info.keys {
             let exclusive = self.0.seating.policy(key) == Policy::Exclusive;
-            // Mostly there is one: room for four would be the default.
-            let mut seats =
-                self.0.groups.entry(key.clone()).or_insert_with(|| Vec::with_capacity(1));
-            let rival = seats
-                .iter()
-                .find(|seat| exclusive || seat.session.info().instance.id == info.instance.id);
+            let mut seats = self.0.groups.entry(key.clone()).or_default();
+            let namesake = |seat: &&Seat| seat.session.info().instance.id == info.instance.id;
+            let rival = if exclusive {
+                seats.iter().next()
+            } else {
+                seats.called(&info.instance.id).find(namesake)
+            };
             if let Some(rival) = rival.map(|seat| seat.session.clone()) {
                 drop(seats);
-                self.unseat(info.id, &info.keys);
+                self.unseat(session);
                 return Err(rival);
             }
-            seats.push(Seat { session: session.clone(), order, since: Instant::now() });
+            let seat = Seat { session: session.clone(), order, since: Instant::now() };
+            seats.insert(&info.instance.id, seat);
         }
         self.0.settling.met(&info.instance);
         self.0.sessions.insert(info.id, session.clone());
@@ -174,14 +178,15 @@ impl Registry {
     }
 
     /// Removes a session's seats: by session, never by key, since a successor may sit there by now.
-    fn unseat(&self, session: SessionId, keys: &[DriverKey]) {
+    fn unseat(&self, session: &SessionHandle) {
+        let Info { id, instance, keys, .. } = session.info();
         for key in keys {
             if let Some(mut seats) = self.0.groups.get_mut(key) {
-                seats.retain(|seat| seat.session.info().id != session);
+                seats.remove(&instance.id, |seat| seat.session.info().id == *id);
             }
             self.0.groups.remove_if(key, |_, seats| seats.is_empty());
         }
-        self.0.sessions.remove(&session);
+        self.0.sessions.remove(id);
         self.0.changed.send_replace(());
     }
 
@@ -206,7 +211,8 @@ impl Registry {
     /// The session of this very process under a key.
     pub fn seated(&self, key: &DriverKey, instance: &Instance) -> Option<SessionHandle> {
         let seats = self.0.groups.get(key)?;
-        let seat = seats.iter().find(|seat| seat.session.info().instance == *instance)?;
+        let mut namesakes = seats.called(&instance.id);
+        let seat = namesakes.find(|seat| seat.session.info().instance == *instance)?;
         Some(seat.session.clone())
     }
 
@@ -217,30 +223,29 @@ impl Registry {
         }
         let away = if hold.is_over { Holder::Free } else { Holder::Away };
         let Some(seats) = self.0.groups.get(&hold.key) else { return away };
-        for seat in seats.iter() {
+        let mut namesakes = seats.called(&hold.instance.id);
+        if let Some(seat) = namesakes.find(|seat| hold.belongs_to(seat.session.info())) {
+            // A new stream of a process that keeps no table of its operations knows nothing.
+            let remembers = hold.resumes || seat.session.info().id == hold.session;
+            return if remembers { Holder::Back(seat.session.clone()) } else { Holder::Free };
+        }
+        let is_over = |seat: &Seat| {
             let info = seat.session.info();
-            if hold.belongs_to(info) {
-                // A new stream of a process that keeps no table of its operations knows nothing.
-                let remembers = hold.resumes || info.id == hold.session;
-                return if remembers { Holder::Back(seat.session.clone()) } else { Holder::Free };
-            }
             // Another start of the same instance: what ran in the earlier one died with it. A
             // historic driver dials again only when its one operation is over.
             let restarted = info.instance.id == hold.instance.id;
             let dialled_again =
                 is_same_historic(&info.instance, &hold.instance) && seat.since > hold.since;
             // Somebody else who says so is not believed.
-            if info.identity == hold.identity && (restarted || dialled_again) {
-                return Holder::Free;
-            }
-        }
-        away
+            info.identity == hold.identity && (restarted || dialled_again)
+        };
+        if seats.iter().any(is_over) { Holder::Free } else { away }
     }
 
     /// The key that serves classes of this kind and provider in this namespace: a driver for just that
     /// provider, or else one for all of them.
     pub fn key_for(&self, mut key: DriverKey, namespace: &str) -> DriverKey {
-        let served = |seats: &[Seat]| {
+        let served = |seats: &Group<Seat>| {
             seats.iter().any(|seat| seat.session.info().territory.contains(&key, namespace))
         };
         if key.provider.is_some() && !self.0.groups.get(&key).is_some_and(|seats| served(&seats)) {
@@ -314,12 +319,11 @@ impl Registry {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        let info = self.session.info();
         // Whoever ran it knows better; this is for one that was never run.
         self.session.note_end("it had gone before it was welcomed");
         // Kept first, so that whoever asks for it finds it here or there.
         self.registry.0.history.over(&self.session);
-        self.registry.unseat(info.id, &info.keys);
+        self.registry.unseat(&self.session);
     }
 }
 

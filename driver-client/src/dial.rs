@@ -2,7 +2,7 @@
 //!
 //! [`Dial`] is the seam for other transports, such as a test's pipe in memory.
 
-use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, fs, net::IpAddr, path::PathBuf, time::Duration};
 
 use broker_proto::driving::drivers_client::DriversClient;
 use broker_tls::Tls;
@@ -15,7 +15,8 @@ use tonic::{
 
 use crate::config::Token;
 
-/// Makes one connection. Every session gets one of its own, so that a broken one is never reused.
+/// Makes one connection. Every session gets one of its own, so that a broken one is never reused; where
+/// many drivers run in one process, see [`Pool`](crate::Pool).
 #[async_trait::async_trait]
 pub trait Dial: Send + Sync {
     /// `tls` is what the configuration says of it, for a transport that knows what to do with it.
@@ -97,13 +98,15 @@ pub(crate) enum Credentials {
 }
 
 impl Credentials {
-    pub(crate) async fn bearer(&self) -> Result<Bearer, String> {
+    pub(crate) fn bearer(&self) -> Result<Bearer, String> {
         match self {
             Self::None => Ok(Bearer(None)),
             Self::Token(token) => Bearer::new(token),
             Self::File(file) => {
                 let place = file.display();
-                let text = tokio::fs::read_to_string(file).await;
+                // A line that lies in memory, mostly: to have another thread read it would cost more,
+                // and thousands of drivers of a process may return at once.
+                let text = fs::read_to_string(file);
                 let text =
                     text.map_err(|error| format!("cannot read the token in {place}: {error}"))?;
                 Bearer::new(&Token::new(text.trim())).map_err(|why| format!("{why} (in {place})"))
@@ -146,19 +149,19 @@ impl Interceptor for Bearer {
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn a_token_in_a_file_is_read_whenever_it_is_needed() {
+    #[test]
+    fn a_token_in_a_file_is_read_whenever_it_is_needed() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("token");
         let credentials = Credentials::File(file.clone());
-        let bearer = async || credentials.bearer().await.map(|bearer| bearer.0.unwrap());
-        assert!(bearer().await.unwrap_err().starts_with("cannot read the token in "));
+        let bearer = || credentials.bearer().map(|bearer| bearer.0.unwrap());
+        assert!(bearer().unwrap_err().starts_with("cannot read the token in "));
         for (content, header) in [("one\n", "Bearer one"), ("two", "Bearer two")] {
             std::fs::write(&file, content).unwrap();
-            assert_eq!(bearer().await.unwrap(), header);
+            assert_eq!(bearer().unwrap(), header);
         }
         std::fs::write(&file, "\n").unwrap();
-        assert!(bearer().await.unwrap_err().starts_with("the token is empty (in "));
+        assert!(bearer().unwrap_err().starts_with("the token is empty (in "));
     }
 
     #[test]

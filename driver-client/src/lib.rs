@@ -31,6 +31,7 @@ mod operation;
 mod operations;
 #[cfg(feature = "otlp")]
 pub mod otlp;
+mod pool;
 mod run;
 mod secret;
 pub mod testing;
@@ -50,6 +51,7 @@ pub use crate::{
     machine::{Address, ListedMachine, Machine},
     operation::Operation,
     operations::ClassRef,
+    pool::Pool,
     run::{RunError, run},
     secret::{Secret, Sensitive},
     verb::Verb,

@@ -47,7 +47,7 @@ pub async fn run(config: Config, driver: impl Driver) -> Result<(), RunError> {
     };
     // One from a file may come later; one that is here already can be known to be wrong.
     if let Credentials::Token(_) = credentials {
-        credentials.bearer().await.map_err(RunError::Config)?;
+        credentials.bearer().map_err(RunError::Config)?;
     }
     let kind = &config.kinds[0].kind;
     // Held until the end: the id belongs to us for as long.

@@ -3,7 +3,7 @@
 //! Each driver has its own room here, so that one that flaps pushes out nobody's history but its own.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard},
     time::SystemTime,
 };
@@ -33,6 +33,8 @@ pub struct History {
 #[derive(Debug, Default)]
 struct Books {
     drivers: HashMap<Arc<str>, Life>,
+    /// Who gives up its room first: ten thousand may come at once, and none of them can look at all others.
+    order: BTreeMap<Turn, Arc<str>>,
     /// Grows with every event.
     clock: u64,
 }
@@ -49,6 +51,9 @@ struct Life {
     connected: usize,
     touched: u64,
 }
+
+/// Whether it is connected, and when it was last touched.
+type Turn = (bool, u64);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
@@ -108,18 +113,18 @@ impl History {
         if what != What::Rejected {
             self.tell(&event);
         }
-        let mut books = self.books();
-        let life = books.life(instance);
-        match what {
-            What::Registered => life.connected += 1,
-            What::Over => life.connected = life.connected.saturating_sub(1),
-            _ => {}
-        }
-        if life.events.len() == EVENTS {
-            life.events.pop_front();
-            life.forgotten += 1;
-        }
-        life.events.push_back(event);
+        self.books().change(instance, |life| {
+            match what {
+                What::Registered => life.connected += 1,
+                What::Over => life.connected = life.connected.saturating_sub(1),
+                _ => {}
+            }
+            if life.events.len() == EVENTS {
+                life.events.pop_front();
+                life.forgotten += 1;
+            }
+            life.events.push_back(event);
+        });
     }
 
     /// A driver was not let in, for whatever reason. Who follows hears of it; it is not kept, since
@@ -147,12 +152,12 @@ impl History {
         let info = session.info();
         let why = session.ended().map_or("", |ended| &ended.why);
         self.note(What::Over, why, Some(info.id), &info.instance);
-        let mut books = self.books();
-        let life = books.life(&info.instance);
-        if life.over.len() == SESSIONS {
-            life.over.pop_front();
-        }
-        life.over.push_back(session.clone());
+        self.books().change(&info.instance, |life| {
+            if life.over.len() == SESSIONS {
+                life.over.pop_front();
+            }
+            life.over.push_back(session.clone());
+        });
     }
 
     /// The last session of each instance that has one that is over.
@@ -213,20 +218,28 @@ impl Default for History {
 }
 
 impl Books {
-    /// The room of a driver; if there is none for it, that of the one that has been away for longest
-    /// becomes its.
-    fn life(&mut self, instance: &Instance) -> &mut Life {
+    /// Changes what is in the room of a driver; if there is none for it, that of the one that has been
+    /// away for longest becomes its.
+    fn change(&mut self, instance: &Instance, change: impl FnOnce(&mut Life)) {
         self.clock += 1;
         let room = room(instance);
-        if !self.drivers.contains_key(&room) && self.drivers.len() >= DRIVERS {
-            let longest = self.drivers.iter().min_by_key(|(_, l)| (l.connected > 0, l.touched));
-            if let Some(longest) = longest.map(|(name, _)| Arc::clone(name)) {
-                self.drivers.remove(&longest);
-            }
+        if !self.drivers.contains_key(&room)
+            && self.drivers.len() >= DRIVERS
+            && let Some((_, longest)) = self.order.pop_first()
+        {
+            self.drivers.remove(&longest);
         }
-        let life = self.drivers.entry(room).or_default();
+        let life = self.drivers.entry(Arc::clone(&room)).or_default();
+        self.order.remove(&life.turn());
+        change(life);
         life.touched = self.clock;
-        life
+        self.order.insert(life.turn(), room);
+    }
+}
+
+impl Life {
+    fn turn(&self) -> Turn {
+        (self.connected > 0, self.touched)
     }
 }
 

@@ -1,14 +1,13 @@
 //! The policies by which several drivers share a key.
 
-use std::{
-    collections::HashMap,
-    hash::{Hash as _, Hasher as _},
-};
+use std::collections::HashMap;
 
-use siphasher::sip::SipHasher13;
 use tokio::time::Instant;
 
-use super::Missing;
+use super::{
+    Missing,
+    group::{Group, stable_hash},
+};
 use crate::{
     driver::{DriverKey, MachineId, Verb},
     session::{Health, SessionHandle},
@@ -62,30 +61,28 @@ pub struct Wanted<'a> {
 }
 
 pub(super) fn choose(
-    seats: &[Seat],
+    seats: &Group<Seat>,
     policy: Policy,
     wanted: Wanted<'_>,
 ) -> Result<SessionHandle, Missing> {
-    let may = |seat: &&Seat| seat.session.info().territory.contains(wanted.key, wanted.namespace);
-    let allowed = || seats.iter().filter(may);
-    let able = || allowed().filter(|seat| seat.session.info().verbs.contains(&wanted.verb));
-    let ready = || able().filter(|seat| seat.session.health_at(wanted.now) == Health::Ready);
+    let may = |seat: &Seat| seat.session.info().territory.contains(wanted.key, wanted.namespace);
+    let can = |seat: &Seat| may(seat) && seat.session.info().verbs.contains(&wanted.verb);
+    let is_ready = |seat: &Seat| can(seat) && seat.session.health_at(wanted.now) == Health::Ready;
+    let ready = || seats.iter().filter(|seat| is_ready(seat));
     let chosen = match (policy, wanted.machine) {
         // Mostly there is nothing to choose.
-        _ if seats.len() == 1 => ready().next(),
+        _ if seats.only().is_some() => ready().next(),
         (Policy::Standby | Policy::Exclusive, _) => {
             // A new version that fails from the start gives way to the one before it.
             ready().max_by_key(|seat| (!seat.session.fails_from_the_start(), seat.order))
         }
-        (Policy::Share, Some(machine)) => {
-            ready().max_by_key(|seat| rendezvous(&seat.session.info().instance.id, machine))
-        }
+        (Policy::Share, Some(machine)) => seats.choose(hash(machine), is_ready),
         (Policy::Share, None) => ready().min_by_key(|seat| load(&seat.session)),
     };
     match chosen {
         Some(seat) => Ok(seat.session.clone()),
-        None if allowed().next().is_none() => Err(Missing::NoDriver),
-        None => Err(able().next().map_or(Missing::Unsupported, |seat| {
+        None if !seats.iter().any(may) => Err(Missing::NoDriver),
+        None => Err(seats.iter().find(|seat| can(seat)).map_or(Missing::Unsupported, |seat| {
             Missing::NoneReady(match seat.session.health() {
                 // It recovered since we looked.
                 Health::Ready => "was not ready a moment ago",
@@ -100,13 +97,9 @@ fn load(session: &SessionHandle) -> (usize, u16) {
     (session.load() * 1_000 / session.info().capacity, rand::random())
 }
 
-/// The weight of an instance for a machine. The highest one wins, so that instances coming and going
-/// move only their own machines. Every replica must compute the same, hence a fixed hash function.
-fn rendezvous(instance: &str, machine: &MachineId) -> u64 {
-    let mut hasher = SipHasher13::new();
-    instance.hash(&mut hasher);
-    // Its parts, as the hash that it carries is of this process alone.
+/// The same on every replica.
+fn hash(machine: &MachineId) -> u64 {
+    // Of its parts, as the hash that it carries is of this process alone.
     let realm = &machine.realm;
-    (&realm.api_version, &realm.kind, &realm.namespace, &machine.name).hash(&mut hasher);
-    hasher.finish()
+    stable_hash((&realm.api_version, &realm.kind, &realm.namespace, &machine.name))
 }

@@ -12,7 +12,8 @@ mod trust;
 use std::{net::IpAddr, path::PathBuf};
 
 use hyper_util::rt::TokioIo;
-use tonic::transport::{Channel, Endpoint};
+use tokio_util::sync::CancellationToken;
+use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
 
 pub use self::{
@@ -61,21 +62,42 @@ pub async fn connect(
     endpoint: Endpoint,
     tls: Option<Tls>,
 ) -> Result<Channel, tonic::transport::Error> {
-    let endpoint = match &tls {
-        Some(_) => {
-            let authority = endpoint.uri().authority().map_or("", |authority| authority.as_str());
-            match format!("https://{authority}").parse() {
-                Ok(origin) => endpoint.origin(origin),
-                Err(_) => endpoint,
-            }
-        }
-        None => endpoint,
-    };
+    let endpoint = with_origin(endpoint, tls.as_ref());
     let dial = move |uri| {
         let tls = tls.clone();
         async move { dial::dial(uri, tls, Protocol::Http2).await.map(TokioIo::new) }
     };
     endpoint.connect_with_connector(service_fn(dial)).await
+}
+
+/// Makes one connection as [`connect`] does, which tonic does not make anew behind our back, and says
+/// when it is gone: the token is cancelled then.
+pub async fn connect_once(
+    endpoint: Endpoint,
+    tls: Option<Tls>,
+) -> Result<(Channel, CancellationToken), tonic::transport::Error> {
+    let endpoint = with_origin(endpoint, tls.as_ref());
+    let gone = CancellationToken::new();
+    let mut once = Some((tls, gone.clone().drop_guard()));
+    let dial = move |uri: Uri| {
+        let once = once.take();
+        async move {
+            let (tls, guard) = once.ok_or_else(|| Failure::Closed(uri.to_string()))?;
+            let stream = dial::dial(uri, tls, Protocol::Http2).await?;
+            Ok::<_, Failure>(TokioIo::new(stream.with(guard)))
+        }
+    };
+    Ok((endpoint.connect_with_connector(service_fn(dial)).await?, gone))
+}
+
+/// The URL that calls are for, which tonic would take from the scheme that it dials.
+fn with_origin(endpoint: Endpoint, tls: Option<&Tls>) -> Endpoint {
+    let Some(_) = tls else { return endpoint };
+    let authority = endpoint.uri().authority().map_or("", |authority| authority.as_str());
+    match format!("https://{authority}").parse() {
+        Ok(origin) => endpoint.origin(origin),
+        Err(_) => endpoint,
+    }
 }
 
 /// Whether this host of an address is the one we are on, where nobody listens in on the way. No name

@@ -76,7 +76,7 @@ pub(super) async fn open(
     target: &Target,
 ) -> Result<Opened, Failure> {
     let open = async {
-        let bearer = shared.credentials.bearer().await.map_err(Failure::Token)?;
+        let bearer = shared.credentials.bearer().map_err(Failure::Token)?;
         let channel = shared.dial.dial(&target.address, &target.tls(&shared.tls)).await;
         let channel = channel.map_err(Failure::Dial)?;
         let mut registration = shared.registration.clone();

@@ -2,7 +2,7 @@
 
 use crate::{
     house::{Drivers, House},
-    how::How,
+    how::{How, HowMuch},
     load::Path,
     plot::{Chart, Line, svg},
     report::{Report, count, figure, markdown, median},
@@ -69,10 +69,11 @@ const GROWTHS: [Growth; 4] = [
     },
 ];
 
-pub(crate) fn run(how: &How) -> anyhow::Result<()> {
+pub(crate) fn run(much: &HowMuch) -> anyhow::Result<()> {
+    let how = &much.how;
     let mut report = Report::default();
     let mut charts = Vec::new();
-    for growth in &GROWTHS {
+    for growth in GROWTHS.iter().filter(|growth| much.wants(growth.title)) {
         let points = if how.quick { &growth.points[..3] } else { growth.points };
         // In the colours that they have beside the other paths.
         let line = |colour: usize| Line {

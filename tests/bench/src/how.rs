@@ -21,6 +21,26 @@ pub(crate) struct How {
     plot: Option<PathBuf>,
 }
 
+/// How a benchmark of several parts is to measure.
+#[derive(Debug, clap::Args)]
+pub(crate) struct HowMuch {
+    #[command(flatten)]
+    pub(crate) how: How,
+    /// Only what has these words in its name
+    #[arg(long, value_name = "WORDS", conflicts_with_all = ["document", "plot"])]
+    only: Option<String>,
+}
+
+impl HowMuch {
+    pub(crate) fn is_whole(&self) -> bool {
+        self.only.is_none() && !self.how.quick
+    }
+
+    pub(crate) fn wants(&self, name: &str) -> bool {
+        self.only.as_deref().is_none_or(|words| name.contains(words))
+    }
+}
+
 impl How {
     pub(crate) fn rounds(&self) -> usize {
         if self.quick { 1 } else { self.rounds }

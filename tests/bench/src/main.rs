@@ -35,9 +35,9 @@ enum Verb {
     /// The broker beside its peers
     Paths(how::How),
     /// Up to 10,000 drivers
-    Scale(how::How),
+    Scale(how::HowMuch),
     /// Throughput against drivers, kinds, operations in flight and classes
-    Growth(how::How),
+    Growth(how::HowMuch),
     Instructions(instructions::Args),
     /// The role of those who ask
     #[command(hide = true)]
@@ -59,8 +59,8 @@ enum Verb {
 fn main() -> ExitCode {
     let result = match Verb::parse() {
         Verb::Paths(how) => paths::run(&how),
-        Verb::Scale(how) => scale::run(&how),
-        Verb::Growth(how) => growth::run(&how),
+        Verb::Scale(much) => scale::run(&much),
+        Verb::Growth(much) => growth::run(&much),
         Verb::Instructions(args) => instructions::run(&args),
         Verb::Load(args) => in_runtime(load::run(args)),
         Verb::Driver(args) => in_runtime(roles::driver::run(args)),

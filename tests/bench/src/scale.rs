@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::{
     house::{Drivers, House},
-    how::How,
+    how::HowMuch,
     load::Path,
     process::{cpu_time, memory},
     report::{
@@ -74,12 +74,13 @@ struct Crowd {
     p50: [Vec<f64>; IN_FLIGHT.len()],
 }
 
-pub(crate) fn run(how: &How) -> anyhow::Result<()> {
+pub(crate) fn run(much: &HowMuch) -> anyhow::Result<()> {
+    let how = &much.how;
     how.draws_nothing()?;
     let sizes = if how.quick { &SIZES[..2] } else { &SIZES };
     let mut report = Report::default();
     let mut rows = vec![HEAD.map(str::to_owned)];
-    for link in &LINKS {
+    for link in LINKS.iter().filter(|link| much.wants(link.name)) {
         let mut crowds = Vec::new();
         for drivers in sizes {
             eprintln!("{drivers} drivers, {} connections", link.name);
@@ -90,7 +91,7 @@ pub(crate) fn run(how: &How) -> anyhow::Result<()> {
         tell(link, &crowds, &mut report);
     }
     how.output.tell("scale", &report, &[report.table(), markdown(&rows)])?;
-    if how.quick { Ok(()) } else { report.complete(Bench::Scale) }
+    if much.is_whole() { report.complete(Bench::Scale) } else { Ok(()) }
 }
 
 fn measure(link: &Link, drivers: u64, rounds: usize, timing: Timing) -> anyhow::Result<Crowd> {

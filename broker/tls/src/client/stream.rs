@@ -14,7 +14,7 @@ use tokio::{
     net::TcpStream,
 };
 use tokio_rustls::client::TlsStream;
-use tokio_util::either::Either;
+use tokio_util::{either::Either, sync::DropGuard};
 
 use super::{Failure, Tls};
 use crate::Problem;
@@ -31,6 +31,8 @@ pub struct Stream {
     /// Nothing was read so far.
     fresh: bool,
     context: Context,
+    /// Tells who wants to know that it is gone.
+    _guard: Option<DropGuard>,
 }
 
 /// What a failure is to be explained with.
@@ -42,11 +44,16 @@ pub(super) struct Context {
 
 impl Stream {
     pub(super) fn plain(io: TcpStream, context: Context) -> Self {
-        Self { io: Either::Left(io), fresh: true, context }
+        Self { io: Either::Left(io), fresh: true, context, _guard: None }
     }
 
     pub(super) fn secured(io: BufReader<TlsStream<TcpStream>>, context: Context) -> Self {
-        Self { io: Either::Right(io), fresh: false, context }
+        Self { io: Either::Right(io), fresh: false, context, _guard: None }
+    }
+
+    /// The same, which takes the guard along.
+    pub(super) fn with(self, guard: DropGuard) -> Self {
+        Self { _guard: Some(guard), ..self }
     }
 }
 

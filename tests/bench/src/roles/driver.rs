@@ -1,20 +1,13 @@
 //! Drivers that do nothing, on the real `driver-client`: one or ten thousand of them.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use broker_tls::Tls;
 use driver_client::{
-    Config, Dial, Driver, Error, Kind, ListedMachine, Machine, Operation, RunError, async_trait,
+    Config, Dial, Driver, Error, Kind, ListedMachine, Machine, Operation, Pool, RunError,
+    async_trait,
 };
-use tokio::{sync::OnceCell, task::JoinSet, time::sleep};
-use tonic::transport::Channel;
+use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
     dial::Dialing,
@@ -116,29 +109,5 @@ impl Driver for NoOp {
             ListedMachine { provider_id: answer.provider_id, machine_name: answer.node_name }
         });
         Ok(listed.collect())
-    }
-}
-
-/// A few connections that all drivers of the process share, in turn.
-///
-/// A connection that broke is dialled again by tonic when the next driver uses it.
-struct Pool {
-    channels: Vec<OnceCell<Channel>>,
-    next: AtomicUsize,
-}
-
-impl Pool {
-    fn new(connections: usize) -> Self {
-        let channels = (0..connections).map(|_| OnceCell::new()).collect();
-        Self { channels, next: AtomicUsize::new(0) }
-    }
-}
-
-#[async_trait]
-impl Dial for Pool {
-    async fn dial(&self, address: &str, tls: &Tls) -> Result<Channel, tonic::transport::Error> {
-        let turn = self.next.fetch_add(1, Ordering::Relaxed) % self.channels.len();
-        let made = self.channels[turn].get_or_try_init(|| driver_client::Tcp.dial(address, tls));
-        made.await.cloned()
     }
 }
