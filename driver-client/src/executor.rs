@@ -1,11 +1,12 @@
-//! Runs the driver's code: one task per execution, up to the capacity, bounded in time.
+//! Runs the driver's code: one task per execution that takes time, up to the capacity, bounded in time.
 //!
-//! Shared by all sessions. A session [submits](Executor::submit) what it is asked and hears of it
-//! with its [`Ears`]. What exceeds the capacity, which can only happen with several brokers,
+//! Shared by all sessions. A session [submits](Executor::submit) what it is asked, has all that came
+//! together [begin](Executor::begin) together, and hears of it with its [`Ears`]. What exceeds the capacity, which can only happen with several brokers,
 //! waits for [`QUEUE_WAIT`] and is then refused with `RESOURCE_EXHAUSTED`: shorter than a broker
 //! waits for Accepted, so that it never takes a full driver for a dead one.
 
 mod call;
+mod round;
 mod running;
 mod trace;
 
@@ -23,6 +24,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::debug;
 
+pub(crate) use self::round::Round;
 use self::running::Running;
 use crate::{
     Driver,
@@ -52,10 +54,20 @@ pub(crate) trait Ears: Send + Sync {
     fn started(&self, operation: i32);
     /// It did not.
     fn goes_on(&self, operation: i32);
-    /// Without an id it is an operation taken over from an earlier session. `false`: the session is over,
-    /// and did not hear it.
-    fn ended(&self, operation: Option<i32>, report: Report) -> bool;
+    /// Without an id it is an operation taken over from an earlier session.
+    fn ended(&self, operation: Option<i32>, report: Report) -> Heard;
     fn orphan(&self, orphan: Orphan);
+}
+
+/// Whether a session heard of an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// It is over, and did not.
+    No,
+    /// It will tell with others.
+    Quietly,
+    /// Whoever tells the broker was woken.
+    Woken,
 }
 
 /// What became of a submission.
@@ -171,7 +183,14 @@ impl Executor {
         }
     }
 
-    pub(crate) fn submit(self: &Arc<Self>, ticket: Ticket, job: Job, now: Instant) -> Submitted {
+    /// Takes an operation on. What is executed is put into `round`, to [begin](Executor::begin).
+    pub(crate) fn submit(
+        self: &Arc<Self>,
+        ticket: Ticket,
+        job: Job,
+        now: Instant,
+        round: &Round,
+    ) -> Submitted {
         // Nearly always there is a free one.
         let slot = self.slots.clone().try_acquire_owned().ok();
         let mut state = self.lock();
@@ -184,8 +203,7 @@ impl Executor {
                     table.started(id, |ticket| tell(sessions, ticket, |e, id| e.started(id)));
                 }
                 drop(state);
-                // In a box: the runtime moves what it spawns a dozen times.
-                self.tasks.spawn(Box::pin(self.clone().execute(id, operation, slot)));
+                round.push(Box::pin(self.clone().execute(id, operation, slot)));
                 Submitted::Pending
             }
             Begin::Joined { execution, started, deadline } => {
@@ -198,6 +216,33 @@ impl Executor {
             }
             Begin::Remembered(outcome) => Submitted::Answered(outcome),
             Begin::Refused(error) => Submitted::Answered(Arc::new(Err(error))),
+        }
+    }
+
+    /// Has all in this round begin, one after the other for as long as that takes no time.
+    pub(crate) fn begin(self: &Arc<Self>, round: Arc<Round>) {
+        self.tasks.spawn(self.clone().go_round(round));
+    }
+
+    /// Has those begin by themselves that have not begun yet: whoever is before them takes time.
+    pub(crate) fn scatter(&self, round: &Round) {
+        for execution in round.take() {
+            self.tasks.spawn(execution);
+        }
+    }
+
+    async fn go_round(self: Arc<Self>, round: Arc<Round>) {
+        while let Some(mut execution) = round.next() {
+            match futures::poll!(execution.as_mut()) {
+                Poll::Ready(false) => continue,
+                Poll::Ready(true) => {}
+                Poll::Pending => drop(self.tasks.spawn(execution)),
+            }
+            // The transport may have been woken, to run next on this very thread. Let it: driver code that
+            // blocks would keep it, and the heartbeat with it, from running at all.
+            if !round.is_over() {
+                tokio::task::yield_now().await;
+            }
         }
     }
 
@@ -262,13 +307,13 @@ impl Executor {
         id: ExecutionId,
         operation: Operation,
         slot: Option<OwnedSemaphorePermit>,
-    ) {
+    ) -> bool {
         let outcome = match slot {
             Some(slot) => self.call(id, &operation, slot).await,
             // In a box, as all that is rare: a task that is small is made quickly.
             None => Box::pin(self.queue(id, &operation)).await,
         };
-        self.finish(id, bounded(outcome));
+        self.finish(id, bounded(outcome))
     }
 
     async fn queue(&self, id: ExecutionId, operation: &Operation) -> Outcome {
@@ -351,33 +396,37 @@ impl Executor {
         tokio::task::yield_now().await;
     }
 
-    fn finish(&self, id: ExecutionId, outcome: Outcome) {
+    /// Says whether somebody was woken by it.
+    fn finish(&self, id: ExecutionId, outcome: Outcome) -> bool {
         let now = Instant::now();
         let mut state = self.lock();
         let State { table, running, sessions, .. } = &mut *state;
         running.remove(id);
-        let Some(finished) = table.finish(id, outcome, now) else { return };
+        let Some(finished) = table.finish(id, outcome, now) else { return false };
         let Finished { report, mut waiters, told } = finished;
         let outcome = report.outcome.as_ref().as_ref().map_or_else(|e| e.code().as_str(), |_| "OK");
         let Request { verb, machine, .. } = &*report.request;
         debug!(%verb, machine = machine.name(), outcome, "operation ended");
-        let mut may_ask = told;
+        let (mut may_ask, mut has_woken) = (told, false);
         waiters.retain(|waiter| {
             let Ticket { address, session, operation } = waiter.ticket;
             let seat = session.and_then(|session| sessions.get(&session));
-            let hears = seat.is_some_and(|seat| seat.ears.ended(operation, report.clone()));
-            if !hears {
+            let heard = seat.map_or(Heard::No, |seat| seat.ears.ended(operation, report.clone()));
+            has_woken |= heard == Heard::Woken;
+            if heard == Heard::No {
                 may_ask.extend(self.fleet.kin(address));
                 table.undelivered(address, report.clone());
             }
-            hears
+            heard != Heard::No
         });
         if report.request.verb.mutates() && !may_ask.is_empty() {
             let has_heard = |address| waiters.iter().any(|waiter| waiter.ticket.address == address);
             state.tell(&Orphan::Ended(report), |address| {
                 !has_heard(address) && may_ask.contains(&address)
             });
+            has_woken = true;
         }
+        has_woken
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 
 use super::outbox::Outbox;
 use crate::{
-    executor::Ears,
+    executor::{Ears, Heard},
     operations::{Orphan, Report, Resume},
 };
 
@@ -93,19 +93,21 @@ impl Mailbox {
         self.offer(self.lock());
     }
 
-    /// Wakes whoever takes frames, if there are some.
-    fn offer(&self, mut state: MutexGuard<'_, State>) {
+    /// Wakes whoever takes frames, if there are some. Says whether somebody was woken.
+    fn offer(&self, mut state: MutexGuard<'_, State>) -> bool {
         let has_frame = state.outbox.has_frame();
         let nudge = state.is_watched || state.is_deaf && has_frame;
         let writer = if has_frame { state.writer.take() } else { None };
         // Whoever is woken wants the lock.
         drop(state);
-        if let Some(writer) = writer {
-            writer.wake();
-        }
         if nudge {
             self.nudge.notify_one();
         }
+        match writer {
+            Some(writer) => writer.wake(),
+            None => return nudge,
+        }
+        true
     }
 
     /// How it stands. While it is `full` or more, or if `watch`, the session is nudged whenever
@@ -198,18 +200,16 @@ impl Ears for Mailbox {
         self.with(|outbox| outbox.goes_on(operation));
     }
 
-    fn ended(&self, operation: Option<i32>, report: Report) -> bool {
+    fn ended(&self, operation: Option<i32>, report: Report) -> Heard {
         let mut state = self.lock();
         if let Stage::Over = state.stage {
-            return false;
+            return Heard::No;
         }
         state.outbox.report(operation, report);
         // The last of those that began together wakes the transport, for all of them.
         let is_awaited = state.is_watched || state.is_deaf;
-        if is_awaited || !state.outbox.is_gathering() {
-            self.offer(state);
-        }
-        true
+        let has_woken = (is_awaited || !state.outbox.is_gathering()) && self.offer(state);
+        if has_woken { Heard::Woken } else { Heard::Quietly }
     }
 
     fn orphan(&self, orphan: Orphan) {

@@ -5,7 +5,7 @@
 //! the [mailbox](super::mailbox), from which the transport takes it when it has room. Only a broker that
 //! sends and never reads is not read any more either, until one of us gives the other up.
 
-use std::{fmt, future::pending, pin::pin, sync::Arc, time::Duration};
+use std::{fmt, future::pending, mem, pin::pin, sync::Arc, time::Duration};
 
 use broker_proto::{
     driving::{Asked, BrokerSide, DriverSide, broker_side::Control},
@@ -25,7 +25,7 @@ use super::{
 use crate::{
     classes::{Classes, Names},
     error::{Code, Error},
-    executor::Submitted,
+    executor::{Round, Submitted},
     fleet::Target,
     operation::{Job, time_left},
     operations::{AddressId, MachineKey, SessionId, Ticket, busy},
@@ -33,6 +33,7 @@ use crate::{
 };
 
 type Inbound = Streaming<BrokerSide>;
+type Received = Result<Option<BrokerSide>, Status>;
 
 /// Why a session ended.
 #[derive(Debug)]
@@ -81,8 +82,10 @@ pub(super) struct Session<'a> {
     names: Names,
     mailbox: mailbox::Owned,
     most_outstanding: usize,
-    /// Operations were submitted lately, and may run without the broker knowing it.
-    has_submitted: bool,
+    /// What came together and is to begin together.
+    round: Arc<Round>,
+    /// What began lately, and may run without the broker knowing it.
+    begun: Vec<Arc<Round>>,
     heard: Instant,
     dead_after: Duration,
     /// We announced that we stop.
@@ -112,7 +115,8 @@ impl<'a> Session<'a> {
             names: Names::default(),
             mailbox,
             most_outstanding: capacity.saturating_mul(4).max(OUTSTANDING_AT_LEAST),
-            has_submitted: false,
+            round: Arc::default(),
+            begun: Vec::new(),
             heard: Instant::now(),
             dead_after,
             stopping: false,
@@ -126,6 +130,8 @@ impl<'a> Session<'a> {
             Ok(why) => End::Left { why, clean: self.goodbye(inbound).await },
             Err(end) => end,
         };
+        // Nobody looks after them any more.
+        self.scatter();
         // From here on the executor keeps answers for the next session itself.
         let (sent, mut lost) = self.mailbox.close();
         let told = match end {
@@ -166,27 +172,18 @@ impl<'a> Session<'a> {
                     self.stopping = true;
                     self.mailbox.with(|outbox| outbox.drain("the driver is stopping"));
                 }
-                () = &mut release, if self.has_submitted => {
-                    self.has_submitted = false;
+                () = &mut release, if !self.begun.is_empty() => {
+                    self.scatter();
                     self.mailbox.with(Outbox::release);
                 }
                 frame = inbound.message(), if has_room => {
                     self.heard = Instant::now();
                     self.mailbox.flush();
-                    let is_armed = self.has_submitted;
-                    let mut next = Some(frame);
-                    // What came with it goes with it: a turn of the loop costs more than a frame.
-                    let mut room = AT_ONCE;
-                    while let Some(frame) = next {
-                        match frame {
-                            Ok(Some(frame)) => self.receive(frame),
-                            Ok(None) => return Err(End::Closed),
-                            Err(status) => return Err(End::Failed(status)),
-                        }
-                        room -= 1;
-                        next = if room > 0 { inbound.message().now_or_never() } else { None };
-                    }
-                    if self.has_submitted && !is_armed {
+                    let is_armed = !self.begun.is_empty();
+                    let read = self.receive_all(frame, inbound);
+                    self.begin();
+                    read?;
+                    if !is_armed && !self.begun.is_empty() {
                         release.as_mut().reset(self.heard + HELD_BACK);
                     }
                 }
@@ -201,6 +198,38 @@ impl<'a> Session<'a> {
                 }
                 () = at(self.leave_at), if self.is_waiting_to_leave() => {}
             }
+        }
+    }
+
+    /// What came with a frame goes with it: a turn of the loop costs more than a frame.
+    fn receive_all(&mut self, first: Received, inbound: &mut Inbound) -> Result<(), End> {
+        let mut next = Some(first);
+        let mut room = AT_ONCE;
+        while let Some(frame) = next {
+            match frame {
+                Ok(Some(frame)) => self.receive(frame),
+                Ok(None) => return Err(End::Closed),
+                Err(status) => return Err(End::Failed(status)),
+            }
+            room -= 1;
+            next = if room > 0 { inbound.message().now_or_never() } else { None };
+        }
+        Ok(())
+    }
+
+    /// Has what was submitted begin.
+    fn begin(&mut self) {
+        if !self.round.is_over() {
+            let round = mem::take(&mut self.round);
+            self.begun.push(Arc::clone(&round));
+            self.shared.executor.begin(round);
+        }
+    }
+
+    /// Lets nothing wait any longer for what began before it.
+    fn scatter(&mut self) {
+        for round in self.begun.drain(..) {
+            self.shared.executor.scatter(&round);
         }
     }
 
@@ -277,8 +306,7 @@ impl<'a> Session<'a> {
         let job = Job::from_wire(verb, &asked, query, self.classes.clone(), self.heard)?;
         let operation = Some(frame.operation_id);
         let ticket = Ticket { address: self.address, session: Some(self.id), operation };
-        self.has_submitted = true;
-        Ok(self.shared.executor.submit(ticket, job, self.heard))
+        Ok(self.shared.executor.submit(ticket, job, self.heard, &self.round))
     }
 
     fn pong(&self, sequence: u64) {

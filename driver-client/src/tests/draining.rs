@@ -17,7 +17,7 @@ use super::{
 use crate::{
     CancellationToken, Code, Config, Verb,
     classes::{ClassQuery, Classes},
-    executor::{Ears, Executor},
+    executor::{Ears, Executor, Heard, Round},
     fleet::Fleet,
     operation::Job,
     operations::{AddressId, Orphan, Report, Resume, Ticket},
@@ -103,8 +103,8 @@ impl Ears for Listening {
         assert_eq!(operation, 1);
     }
 
-    fn ended(&self, _: Option<i32>, report: Report) -> bool {
-        self.0.try_send(report).is_ok()
+    fn ended(&self, _: Option<i32>, report: Report) -> Heard {
+        self.0.try_send(report).map_or(Heard::No, |()| Heard::Woken)
     }
 
     fn orphan(&self, orphan: Orphan) {
@@ -128,7 +128,9 @@ async fn what_is_broken_off_is_not_sent_again_by_itself() {
     let job = Job::from_wire(Verb::Create, &asked, query, classes, Instant::now());
     let job = job.expect("it is fine");
     let ticket = Ticket { address: AddressId(0), session: Some(session), operation: Some(1) };
-    executor.submit(ticket, job, Instant::now());
+    let round = Arc::new(Round::default());
+    executor.submit(ticket, job, Instant::now(), &round);
+    executor.begin(round);
     script.called(1).await;
     stop.cancel();
 

@@ -281,3 +281,16 @@ async fn code_that_blocks_its_thread_does_not_keep_the_answers_of_others() {
     running.script.unblock();
     assert_eq!(peer.result_among_orphans(1).await.code, 0);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn code_that_blocks_its_thread_does_not_keep_others_from_beginning() {
+    let (_broker, running, mut peer) = connected().await;
+    // They come together, or nearly.
+    for (id, name) in [(1, "blocking-a"), (2, "blocking-b"), (3, "blocking-c")] {
+        peer.ask(id, "create", name).await;
+    }
+    let patience = Duration::from_secs(10);
+    let called = tokio::time::timeout(patience, running.script.called(3)).await;
+    running.script.unblock();
+    called.expect("each has a thread");
+}
