@@ -26,7 +26,7 @@ const KEPT_SENT: usize = 4096;
 /// How many operations of lost brokers wait to be told. What is lost is no harm: a retry only costs more.
 const MOST_ORPHANS: usize = 4096;
 /// So many answers are worth a write of their own.
-const TOGETHER: usize = 32;
+const TOGETHER: usize = 128;
 /// So many bytes are no wait worth mentioning.
 const LITTLE: usize = 64 * 1024;
 

@@ -63,7 +63,7 @@ pub(super) enum Why {
 /// How much one stream may have outstanding, beyond what any sane broker sends.
 const OUTSTANDING_AT_LEAST: usize = 1024;
 /// How many frames are dealt with before anything else gets its turn.
-const AT_ONCE: usize = 64;
+const AT_ONCE: usize = 256;
 /// So long it takes at most until a broker knows that an operation began: what ends at once is not
 /// worth two frames. Code that does not end at once says so itself, unless it blocks its thread.
 const HELD_BACK: Duration = Duration::from_millis(5);

@@ -152,8 +152,8 @@ fn answers_do_not_wait_for_what_blocks_its_thread() {
 
 #[test]
 fn many_answers_or_long_ones_do_not_wait() {
-    let mut outbox = begun(0..100);
-    let many = (0..100).take_while(|id| {
+    let mut outbox = begun(0..1_000);
+    let many = (0..1_000).take_while(|id| {
         outbox.report(Some(*id), made());
         outbox.is_gathering()
     });
