@@ -69,7 +69,10 @@ struct Crowd {
     heartbeat: f64,
     /// Seconds.
     registered: f64,
+    /// From the broker's death until the last of them is back.
     again: f64,
+    /// The same when they have worked: what they did in the last minute, they tell once more.
+    after_work: f64,
     /// Microseconds, of each round, with each number in flight.
     p50: [Vec<f64>; IN_FLIGHT.len()],
 }
@@ -109,6 +112,7 @@ fn measure(link: &Link, drivers: u64, rounds: usize, timing: Timing) -> anyhow::
     let registered = began.elapsed().as_secs_f64();
     let heartbeat = heartbeat(broker, drivers)?;
     let memory = (memory(broker)? as f64 - empty as f64) / drivers as f64;
+    let (house, again) = restarted(house, drivers)?;
     let way = house.way("to a random driver", Path::Unary).kinds(drivers);
     let mut p50 = [const { Vec::new() }; IN_FLIGHT.len()];
     for _ in 0..rounds {
@@ -116,11 +120,16 @@ fn measure(link: &Link, drivers: u64, rounds: usize, timing: Timing) -> anyhow::
             rounds.push(way.measure(in_flight, timing)?.p50);
         }
     }
+    let (_, after_work) = restarted(house, drivers)?;
+    Ok(Crowd { drivers, memory, heartbeat, registered, again, after_work, p50 })
+}
+
+/// Kills the broker and starts it anew. Says how long it took until all drivers were back.
+fn restarted(house: House, drivers: u64) -> anyhow::Result<(House, f64)> {
     let began = Instant::now();
     let house = house.restart_broker()?;
     house.broker.until_registered(&house.site, drivers)?;
-    let again = began.elapsed().as_secs_f64();
-    Ok(Crowd { drivers, memory, heartbeat, registered, again, p50 })
+    Ok((house, began.elapsed().as_secs_f64()))
 }
 
 /// What the broker needs for a driver that does nothing but answer its pings.
@@ -142,6 +151,7 @@ fn tell(link: &Link, crowds: &[Crowd], report: &mut Report) {
     if many.drivers == SIZES[SIZES.len() - 1] {
         report.add(link.memory, None, &[many.memory]);
         report.add(link.again, None, &[many.again]);
+        report.add(&format!("{}, after work", link.again), None, &[many.after_work]);
         for ((few, many), in_flight) in few.p50.iter().zip(&many.p50).zip(IN_FLIGHT) {
             let few = median(few);
             let ratios: Vec<f64> = many.iter().map(|many| many / few).collect();
@@ -157,18 +167,19 @@ fn tell(link: &Link, crowds: &[Crowd], report: &mut Report) {
     report.add(&heartbeat, None, &[many.heartbeat]);
 }
 
-const HEAD: [&str; 8] = [
+const HEAD: [&str; 9] = [
     "connections",
     "drivers",
     "KiB per driver",
     "registered in s",
     "back after kill -9 in s",
+    "after work in s",
     "CPU ms per heartbeat round",
     "p50 µs (1)",
     "p50 µs (64)",
 ];
 
-fn row(link: &Link, crowd: &Crowd) -> [String; 8] {
+fn row(link: &Link, crowd: &Crowd) -> [String; 9] {
     let [one, many] = crowd.p50.each_ref().map(|rounds| figure(median(rounds)));
     let round = crowd.heartbeat * crowd.drivers as f64 / 1e3;
     [
@@ -177,6 +188,7 @@ fn row(link: &Link, crowd: &Crowd) -> [String; 8] {
         figure(crowd.memory),
         figure(crowd.registered),
         figure(crowd.again),
+        figure(crowd.after_work),
         figure(round),
         one,
         many,
