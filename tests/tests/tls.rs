@@ -6,6 +6,7 @@ use std::{
     net::SocketAddr,
     path::PathBuf,
     process::{Command, Output},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -29,7 +30,7 @@ use broker_tls::{
     issue::{Authority, Subject},
     server::Files,
 };
-use driver_client::{CancellationToken, Config, Kind};
+use driver_client::{CancellationToken, Config, Dial, Kind, Pool};
 use sim_driver::{Cloud, Sim};
 use tokio::{sync::oneshot, task::JoinSet, time::sleep};
 use tonic::transport::{Channel, Endpoint};
@@ -136,14 +137,19 @@ impl Secured {
 
     /// The sim driver with the certificate of that name.
     fn drive(&mut self, cert: &str) -> CancellationToken {
+        self.drive_by(Arc::new(driver_client::Tcp), "sim-0", cert)
+    }
+
+    fn drive_by(&mut self, dial: Arc<dyn Dial>, instance: &str, cert: &str) -> CancellationToken {
         let cloud = Cloud::open(self.folder.file("cloud")).expect("a folder");
         let shutdown = CancellationToken::new();
         let config = Config {
             addresses: vec![self.address.to_string()],
             name: "sim".to_owned(),
             kinds: vec![Kind::new(API_VERSION, KIND)],
-            instance_id: Some("sim-0".to_owned()),
+            instance_id: Some(instance.to_owned()),
             tls: self.folder.tls("ca", Some(cert)),
+            dial,
             handle_signals: false,
             shutdown: shutdown.clone(),
             ..Config::default()
@@ -192,6 +198,36 @@ async fn until_gone(channel: &Channel, session: &str) -> String {
 async fn ping(channel: &Channel, session: &str) {
     let request = PingDriverRequest { driver: session.to_owned() };
     RegistryClient::new(channel.clone()).ping_driver(request).await.expect("it lives");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn drivers_of_one_process_share_a_connection_that_shows_their_certificate() {
+    let folder = Folder::new();
+    let ca = folder.authority("ca");
+    for name in ["broker", "driver", "other", "operator"] {
+        folder.issue(&ca, name, &here(name));
+    }
+    let mut broker = Secured::start(folder).await;
+    let pool = Arc::new(Pool::new(1));
+    let drivers = [("sim-0", "driver"), ("sim-1", "driver"), ("sim-2", "other")];
+    for (instance, cert) in drivers {
+        broker.drive_by(Arc::clone(&pool) as Arc<dyn Dial>, instance, cert);
+    }
+    let operator = broker.dial(broker.folder.tls("ca", Some("operator"))).await.expect("is let in");
+    let mut registry = RegistryClient::new(operator);
+    let mut listed = Vec::new();
+    for _ in 0..3_000 {
+        let all = registry.list_drivers(ListDriversRequest::default()).await;
+        listed = all.expect("drivers are listed").into_inner().drivers;
+        if listed.len() == drivers.len() {
+            break;
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+    listed.sort_by(|one, other| one.instance_id.cmp(&other.instance_id));
+    let [first, second, other] = listed.as_slice() else { panic!("not all came: {listed:?}") };
+    assert_eq!(first.address, second.address);
+    assert_ne!(first.address, other.address, "it shows another certificate");
 }
 
 #[tokio::test(flavor = "multi_thread")]
