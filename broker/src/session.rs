@@ -188,11 +188,8 @@ impl Session {
     ) -> Option<End> {
         match frame {
             Some(Ok(frame)) => match self.handle.hear(frame, now) {
-                None => {}
+                None | Some(Notice::Draining) => {}
                 Some(Notice::Left) => return Some(End::Left),
-                Some(Notice::Draining) => {
-                    self.handle.note_draining("is leaving by its own wish");
-                }
                 Some(Notice::Resumed(operation)) => resumed(*operation),
                 Some(Notice::Pong { sequence, round_trip }) => {
                     self.handle.note_pong(sequence, round_trip);

@@ -11,7 +11,7 @@ use std::{
 };
 
 use broker_proto::{
-    passing::{BrokerSide, DriverSide, broker_side::Control},
+    passing::{BrokerSide, DriverSide, broker_side::Control, driver_side::Response},
     v1,
 };
 use futures::task::AtomicWaker;
@@ -251,6 +251,10 @@ impl SessionHandle {
     }
 
     pub(super) fn hear(&self, frame: DriverSide, now: Instant) -> Option<Notice> {
+        // Before what waits is given back: whoever waits for it looks for another driver at once.
+        if self.is_native() && matches!(frame.response, Some(Response::Drain(_))) {
+            self.note_draining("is leaving by its own wish");
+        }
         self.open(|open| open.machine.hear(frame, now)).flatten()
     }
 
@@ -483,7 +487,7 @@ impl SessionHandle {
         self.0.ended.get_or_init(|| Ended { at: SystemTime::now(), why: why.to_owned() });
     }
 
-    pub(super) fn note_draining(&self, reason: &'static str) {
+    fn note_draining(&self, reason: &'static str) {
         *self.0.drain_reason.lock().expect("no panic while locked") = reason;
         self.0.draining.store(true, Ordering::Release);
     }
