@@ -1,9 +1,10 @@
 //! Runs the driver's code: one task per execution that takes time, up to the capacity, bounded in time.
 //!
 //! Shared by all sessions. A session [submits](Executor::submit) what it is asked, has all that came
-//! together [begin](Executor::begin) together, and hears of it with its [`Ears`]. What exceeds the capacity, which can only happen with several brokers,
-//! waits for [`QUEUE_WAIT`] and is then refused with `RESOURCE_EXHAUSTED`: shorter than a broker
-//! waits for Accepted, so that it never takes a full driver for a dead one.
+//! together [begin](Executor::begin) together, and hears of it with its [`Ears`]. What exceeds the
+//! capacity, which can only happen with several brokers, waits for [`QUEUE_WAIT`] and is then refused
+//! with `RESOURCE_EXHAUSTED`: shorter than a broker waits for Accepted, so that it never takes a full
+//! driver for a dead one.
 
 mod call;
 mod round;
@@ -19,6 +20,7 @@ use std::{
 
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
+    task::yield_now,
     time::{Instant, sleep, sleep_until, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -226,6 +228,8 @@ impl Executor {
 
     /// Has those begin by themselves that have not begun yet: whoever is before them takes time.
     pub(crate) fn scatter(&self, round: &Round) {
+        // Those that were taken are still to be waited for.
+        let _token = self.tasks.token();
         for execution in round.take() {
             self.tasks.spawn(execution);
         }
@@ -233,15 +237,17 @@ impl Executor {
 
     async fn go_round(self: Arc<Self>, round: Arc<Round>) {
         while let Some(mut execution) = round.next() {
-            match futures::poll!(execution.as_mut()) {
-                Poll::Ready(false) => continue,
-                Poll::Ready(true) => {}
-                Poll::Pending => drop(self.tasks.spawn(execution)),
-            }
-            // The transport may have been woken, to run next on this very thread. Let it: driver code that
-            // blocks would keep it, and the heartbeat with it, from running at all.
-            if !round.is_over() {
-                tokio::task::yield_now().await;
+            let polled = futures::poll!(execution.as_mut());
+            // The transport, or whoever waits for a slot, may have been woken, to run next on this very
+            // thread. Let them: driver code that blocks would keep them, and the heartbeat with
+            // them, from running at all.
+            match polled {
+                Poll::Ready(true) if !round.is_over() => yield_now().await,
+                Poll::Ready(_) => {}
+                Poll::Pending => {
+                    yield_now().await;
+                    self.tasks.spawn(execution);
+                }
             }
         }
     }
@@ -313,7 +319,9 @@ impl Executor {
             // In a box, as all that is rare: a task that is small is made quickly.
             None => Box::pin(self.queue(id, &operation)).await,
         };
-        self.finish(id, bounded(outcome))
+        // None is left: its slot may have gone to one that waited for it, who was woken.
+        let was_awaited = self.slots.available_permits() == 0;
+        self.finish(id, bounded(outcome)) | was_awaited
     }
 
     async fn queue(&self, id: ExecutionId, operation: &Operation) -> Outcome {
@@ -391,9 +399,8 @@ impl Executor {
             let State { table, sessions, .. } = &mut *self.lock();
             table.started(id, |ticket| tell(sessions, ticket, |ears, id| ears.goes_on(id)));
         }
-        // The transport was just woken, to run next on this very thread. Let it: driver code that
-        // blocks would keep it, and the heartbeat with it, from running at all.
-        tokio::task::yield_now().await;
+        // The transport was just woken: as in a round, it goes first.
+        yield_now().await;
     }
 
     /// Says whether somebody was woken by it.

@@ -149,9 +149,9 @@ impl<T: Clone> Line<T> {
             connection = self.stands() => return Ok(connection),
             turn = self.turn.lock() => turn,
         };
-        // Who had the turn before us may just have made it.
-        if Up::stands(&self.up.borrow()) {
-            return Ok(self.stands().await);
+        // Who had the turn before us may just have made it. Not to be waited for: it is our turn.
+        if let Some(up) = self.up.borrow().as_ref().filter(|up| !up.gone.is_cancelled()) {
+            return Ok(up.connection.clone());
         }
         if let Some(lost) = self.up.send_replace(None) {
             // As for one: other processes have lost theirs at the same time, and a broker that hangs up

@@ -124,9 +124,9 @@ impl<T> Table<T> {
     /// power of 1/n: this is the logarithm of that. Replicas whose logarithms differ in the last bit
     /// disagree on one machine in 10^15.
     fn weight(&self, hash: u64) -> f64 {
-        const SCALE: f64 = 1.0 / (1_u64 << 53) as f64;
-        // The middle of one of 2^53 equal parts: neither 0 nor 1.
-        let draw = ((mix(hash, !self.number) >> 11) as f64 + 0.5) * SCALE;
+        const SCALE: f64 = 1.0 / (1_u64 << 52) as f64;
+        // The middle of one of 2^52 equal parts: neither 0 nor 1.
+        let draw = ((mix(hash, !self.number) >> 12) as f64 + 0.5) * SCALE;
         draw.ln() / self.members.len() as f64
     }
 }

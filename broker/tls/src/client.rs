@@ -71,7 +71,7 @@ pub async fn connect(
 }
 
 /// Makes one connection as [`connect`] does, which tonic does not make anew behind our back, and says
-/// when it is gone: the token is cancelled then.
+/// when it is gone, or found to take no more calls: the token is cancelled then.
 pub async fn connect_once(
     endpoint: Endpoint,
     tls: Option<Tls>,
@@ -79,8 +79,13 @@ pub async fn connect_once(
     let endpoint = with_origin(endpoint, tls.as_ref());
     let gone = CancellationToken::new();
     let mut once = Some((tls, gone.clone().drop_guard()));
+    let no_use = gone.clone();
     let dial = move |uri: Uri| {
         let once = once.take();
+        if once.is_none() {
+            // It may live on for those who have a stream on it.
+            no_use.cancel();
+        }
         async move {
             let (tls, guard) = once.ok_or_else(|| Failure::Closed(uri.to_string()))?;
             let stream = dial::dial(uri, tls, Protocol::Http2).await?;
