@@ -81,7 +81,10 @@ mod tests {
     use futures::future::join_all;
     use hyper::{Request, Response, client, server, service::service_fn};
     use hyper_util::rt::{TokioExecutor, TokioIo};
-    use tokio::io::{DuplexStream, duplex};
+    use tokio::{
+        io::{DuplexStream, duplex},
+        task::JoinSet,
+    };
 
     use super::*;
 
@@ -143,10 +146,11 @@ mod tests {
             service_fn(async |_| Ok::<_, Infallible>(Response::new(Body::from(vec![0; 300]))));
         let http = server::conn::http2::Builder::new(TokioExecutor::new());
         let serving = http.serve_connection(TokioIo::new(Gathering::new(counted)), answer);
-        tokio::spawn(serving);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(serving);
         let (client, connection) =
             client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(ours)).await.unwrap();
-        tokio::spawn(connection);
+        tasks.spawn(connection);
         let ask = |_| client.clone().send_request(Request::new(Body::empty()));
         let answers = (0..STREAMS).map(ask);
         for answer in join_all(answers).await {
