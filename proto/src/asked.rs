@@ -3,6 +3,7 @@
 
 use std::{fmt, str};
 
+use prost::encoding::decode_varint;
 use prost_types::Duration;
 
 /// An [`OperationParams`](crate::v1::OperationParams), of which nothing was copied. Who sends it writes it
@@ -106,28 +107,7 @@ impl<'a> Fields<'a> {
 
     #[inline]
     fn varint(&mut self) -> Result<u64, Unreadable> {
-        // Nearly all have one byte or two.
-        let (value, rest) = match self.0 {
-            [only, rest @ ..] if *only < 0x80 => (u64::from(*only), rest),
-            [low, high, rest @ ..] if *high < 0x80 => {
-                (u64::from(*low & 0x7f) | u64::from(*high) << 7, rest)
-            }
-            _ => return self.long_varint(),
-        };
-        self.0 = rest;
-        Ok(value)
-    }
-
-    fn long_varint(&mut self) -> Result<u64, Unreadable> {
-        let mut value = 0;
-        for (place, &byte) in self.0.iter().take(10).enumerate() {
-            value |= u64::from(byte & 0x7f) << (7 * place);
-            if byte < 0x80 {
-                self.0 = &self.0[place + 1..];
-                return Ok(value);
-            }
-        }
-        Err(Unreadable)
+        decode_varint(&mut self.0).map_err(|_| Unreadable)
     }
 }
 
