@@ -37,6 +37,9 @@ pub use self::{
 
 /// How many records may wait for the disk.
 const QUEUE: usize = 16 * 1024;
+/// How long records are gathered from the first one on: whoever writes one meanwhile wakes nobody, and
+/// many lines are one write.
+const GATHER: Duration = Duration::from_millis(10);
 
 /// Where records are written. Cheap to clone: every clone is the same audit log; the default is none.
 #[derive(Clone, Default)]
@@ -72,7 +75,7 @@ impl Audit {
         // A thread and not a task: a disk that hangs must not keep the runtime from ending. It is
         // waited for in `close`.
         thread::Builder::new().name("audit".to_owned()).spawn(move || {
-            writer.run(&queued);
+            writer.run(&queued, || thread::park_timeout(GATHER));
             // Nobody waits for it after a stop that was not in order.
             ended.send(()).ok();
         })?;

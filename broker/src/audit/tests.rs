@@ -103,6 +103,22 @@ async fn nobody_waits_for_a_disk_that_hangs() {
 }
 
 #[test]
+fn records_are_waited_for_only_where_none_were_left() {
+    let disk = Disk::default();
+    let (records, queued) = sync_channel(10_000);
+    for number in 0..10_000 {
+        records.send(Some(Box::new(said(&number.to_string())))).unwrap();
+    }
+    drop(records);
+    let mut gathered = 0;
+    Writer::new(disk.clone(), Arc::default()).run(&queued, || gathered += 1);
+    // They are many writes.
+    let lines = disk.0.lines.lock().unwrap();
+    assert!(lines.iter().map(String::len).sum::<usize>() > 10 * writer::BATCH);
+    assert_eq!((lines.len(), gathered), (10_000, 1));
+}
+
+#[test]
 fn without_an_audit_log_no_record_is_made() {
     Audit::default().write(|| unreachable!("nobody reads it"));
 }

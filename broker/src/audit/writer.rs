@@ -7,19 +7,15 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc::{Receiver, RecvTimeoutError},
     },
-    thread,
     time::{Duration, Instant},
 };
 
 use super::{Event, Outcome, Record, Sink, line::Clock};
 
 /// How much is written at once, roughly.
-const BATCH: usize = 64 * 1024;
+pub(super) const BATCH: usize = 64 * 1024;
 /// How often it is looked whether lines that were lost can be owned up to, without new ones.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
-/// How long records are gathered from the first one on: whoever writes one meanwhile wakes nobody, and
-/// many lines are one write.
-const GATHER: Duration = Duration::from_millis(10);
 const SAY_AGAIN: Duration = Duration::from_secs(60);
 
 /// What the world and the thread tell each other besides the records.
@@ -74,9 +70,11 @@ impl<S: Sink> Writer<S> {
         Self { sink, counts, owned_up: 0, said: (0, None), error: None, clock: Clock::default() }
     }
 
-    /// Writes until it is told to close and nothing is left.
-    pub(super) fn run(mut self, records: &Receiver<Option<Box<Record>>>) {
+    /// Writes until it is told to close and nothing is left. Before it takes more than the first record it
+    /// has `gather` wait for others, unless there were more than it could take.
+    pub(super) fn run(mut self, records: &Receiver<Option<Box<Record>>>, mut gather: impl FnMut()) {
         let mut lines = Vec::with_capacity(2 * BATCH);
+        let mut are_more = false;
         loop {
             // Looked at before the queue is, so that nothing queued before the end is left there.
             let closing = self.counts.closing.load(Ordering::Acquire);
@@ -86,8 +84,8 @@ impl<S: Sink> Writer<S> {
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            if first.is_some() && !closing {
-                thread::park_timeout(GATHER);
+            if first.is_some() && !closing && !are_more {
+                gather();
             }
             let mut batch = first.into_iter().chain(records.try_iter().flatten());
             let mut count = 0;
@@ -98,6 +96,7 @@ impl<S: Sink> Writer<S> {
                 record.write_to(&mut lines, &mut self.clock);
                 count += 1;
             }
+            are_more = lines.len() >= BATCH;
             self.write(&lines, count);
             if count == 0 && closing {
                 return;
