@@ -1,14 +1,15 @@
 //! Who did what: one JSON line per operation and per administrative act, also for those that were
 //! refused or denied.
 //!
-//! The doors and dispatch [`write`](Audit::write) records; a thread of its own makes lines of them and
-//! puts them where the operator wants them. Whoever writes never waits: when the disk is full or slow
-//! lines are lost, counted, and a line says how many once it works again.
+//! The doors and dispatch [`write`](Audit::write) records, which become lines at once; a thread of its own
+//! puts these where the operator wants them. Whoever writes never waits for that: when the disk is full
+//! or slow lines are lost, counted, and a line says how many once it works again.
 //!
 //! Nothing secret has a place in a [`Record`]: no user data, no secret, no last known state.
 
 mod file;
 mod line;
+mod pending;
 mod record;
 mod target;
 mod writer;
@@ -17,8 +18,7 @@ use std::{
     fmt, io,
     sync::{
         Arc, Mutex,
-        atomic::Ordering,
-        mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
+        mpsc::{Receiver, sync_channel},
     },
     thread,
     time::Duration,
@@ -28,6 +28,7 @@ use tokio::task::spawn_blocking;
 
 use self::{
     file::File,
+    pending::Pending,
     writer::{Counts, Writer},
 };
 pub use self::{
@@ -35,10 +36,9 @@ pub use self::{
     target::{Rotation, Size, Target},
 };
 
-/// How many records may wait for the disk.
-const QUEUE: usize = 16 * 1024;
-/// How long records are gathered from the first one on: whoever writes one meanwhile wakes nobody, and
-/// many lines are one write.
+/// How many bytes may wait for the disk: some ten thousand lines.
+const ROOM: usize = 8 * 1024 * 1024;
+/// How long a line waits for others.
 const GATHER: Duration = Duration::from_millis(10);
 
 /// Where records are written. Cheap to clone: every clone is the same audit log; the default is none.
@@ -46,8 +46,7 @@ const GATHER: Duration = Duration::from_millis(10);
 pub struct Audit(Option<Arc<Shared>>);
 
 struct Shared {
-    /// `None` is the end.
-    records: SyncSender<Option<Box<Record>>>,
+    pending: Arc<Pending>,
     counts: Arc<Counts>,
     over: Mutex<Option<Receiver<()>>>,
 }
@@ -61,25 +60,28 @@ trait Sink: Send + 'static {
 impl Audit {
     /// Opens the file, or says why it cannot be written to.
     pub fn open(target: &Target) -> io::Result<Self> {
+        let pending = Pending::new(ROOM, GATHER);
         match target {
-            Target::Stdout => Self::to(io::stdout(), QUEUE),
-            Target::File(path, rotation) => Self::to(File::open(path.clone(), *rotation)?, QUEUE),
+            Target::Stdout => Self::to(io::stdout(), pending),
+            Target::File(path, rotation) => Self::to(File::open(path.clone(), *rotation)?, pending),
         }
     }
 
-    fn to(sink: impl Sink, queue: usize) -> io::Result<Self> {
-        let (records, queued) = sync_channel(queue);
+    fn to(sink: impl Sink, pending: Pending) -> io::Result<Self> {
         let (ended, over) = sync_channel(1);
         let counts = Arc::new(Counts::default());
         let writer = Writer::new(sink, Arc::clone(&counts));
+        let pending = Arc::new(pending);
+        let over = Mutex::new(Some(over));
+        let audit = Self(Some(Arc::new(Shared { pending: Arc::clone(&pending), counts, over })));
         // A thread and not a task: a disk that hangs must not keep the runtime from ending. It is
         // waited for in `close`.
         thread::Builder::new().name("audit".to_owned()).spawn(move || {
-            writer.run(&queued, || thread::park_timeout(GATHER));
+            writer.run(&pending);
             // Nobody waits for it after a stop that was not in order.
             ended.send(()).ok();
         })?;
-        Ok(Self(Some(Arc::new(Shared { records, counts, over: Mutex::new(Some(over)) }))))
+        Ok(audit)
     }
 
     /// Whether there is one: if not, no record needs to be made.
@@ -87,12 +89,10 @@ impl Audit {
         self.0.is_some()
     }
 
-    /// Hands a record over, without ever waiting. Made only if there is an audit log.
-    pub fn write(&self, record: impl FnOnce() -> Record) {
+    /// Adds a line, without ever waiting for the disk. The record is made only if there is an audit log.
+    pub fn write<'a>(&self, record: impl FnOnce() -> Record<'a>) {
         let Some(shared) = &self.0 else { return };
-        if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) =
-            shared.records.try_send(Some(Box::new(record())))
-        {
+        if !shared.pending.put(&record()) {
             shared.counts.lose(1);
         }
     }
@@ -110,9 +110,7 @@ impl Audit {
     /// Writes what is still queued, for at most `patience`. What comes later is lost.
     pub async fn close(&self, patience: Duration) {
         let Some(shared) = &self.0 else { return };
-        shared.counts.closing.store(true, Ordering::Release);
-        // A full queue is not empty: the writer looks at the flag when it is.
-        shared.records.try_send(None).ok();
+        shared.pending.close();
         let over = shared.over.lock().expect("no panic while locked").take();
         let Some(over) = over else { return };
         // In a thread, since it is one that is waited for: by the clock that it goes by.
@@ -120,6 +118,13 @@ impl Audit {
         if !in_time.unwrap_or(false) {
             tracing::error!("the audit log could not be written to its end in time");
         }
+    }
+}
+
+impl Drop for Shared {
+    /// Nobody has it any more: the thread writes the rest and ends.
+    fn drop(&mut self) {
+        self.pending.close();
     }
 }
 

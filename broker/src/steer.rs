@@ -61,7 +61,7 @@ fn asked<'a>(
     let reason = if reason.is_empty() { "no reason was given" } else { reason };
     rooms.audit.write(|| match &session {
         Ok(session) => Record::new(event, Outcome::Ok).by(by).about(session.info()).saying(reason),
-        Err(error) => Record::new(event, Outcome::Refused).by(by).saying(&error.to_string()),
+        Err(error) => Record::new(event, Outcome::Refused).by(by).saying(error.to_string()),
     });
     Ok((session?, reason))
 }

@@ -1,6 +1,7 @@
 //! What one line says. Pure.
 
 use std::{
+    borrow::Cow,
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -115,22 +116,22 @@ impl Class {
     }
 }
 
-/// One line. What does not apply is not written.
+/// One line, of words that others have. What does not apply is not written.
 #[derive(Clone, Debug)]
-pub struct Record {
+pub struct Record<'a> {
     pub time: SystemTime,
     pub event: Event,
     /// Who asked, and from where. A caller in the same process is neither.
-    pub identity: Option<Identity>,
-    pub caller: Option<Arc<str>>,
+    pub identity: Option<&'a Identity>,
+    pub caller: Option<&'a str>,
     pub verb: Option<Verb>,
-    pub class: Option<Class>,
-    pub machine: Option<Arc<str>>,
+    pub class: Option<Cow<'a, Class>>,
+    pub machine: Option<&'a str>,
     /// The name of it.
-    pub secret: Option<String>,
+    pub secret: Option<Cow<'a, str>>,
     pub kinds: Vec<String>,
     /// The instance.
-    pub driver: Option<Arc<str>>,
+    pub driver: Option<&'a str>,
     pub session: Option<SessionId>,
     pub operation: Option<OperationId>,
     pub outcome: Outcome,
@@ -144,12 +145,12 @@ pub struct Record {
     /// It went on with what was kept of a class that was deleted.
     pub class_deleted: bool,
     /// The driver's, the operator's or our own words.
-    pub message: Option<String>,
+    pub message: Option<Cow<'a, str>>,
     /// How many are missing.
     pub lines: Option<u64>,
 }
 
-impl Record {
+impl<'a> Record<'a> {
     /// Of this moment.
     pub fn new(event: Event, outcome: Outcome) -> Self {
         Self {
@@ -177,22 +178,21 @@ impl Record {
         }
     }
 
-    pub fn by(self, caller: &Caller) -> Self {
-        let identity = Some(caller.identity.clone());
-        Self { identity, caller: Some(caller.address.clone()), ..self }
+    pub fn by(self, caller: &'a Caller) -> Self {
+        Self { identity: Some(&caller.identity), caller: Some(&caller.address), ..self }
     }
 
     /// Which driver it is about.
-    pub fn about(self, driver: &session::Info) -> Self {
-        Self { driver: Some(driver.instance.id.clone()), session: Some(driver.id), ..self }
+    pub fn about(self, driver: &'a session::Info) -> Self {
+        Self { driver: Some(&driver.instance.id), session: Some(driver.id), ..self }
     }
 
     /// All that the operation itself knows.
-    pub fn on(self, operation: &Operation) -> Self {
+    pub fn on(self, operation: &'a Operation) -> Self {
         let record = Self {
             verb: Some(operation.request.verb),
-            class: Some(operation.request.class.in_audit.clone()),
-            machine: Some(operation.request.machine.name.clone()).filter(|name| !name.is_empty()),
+            class: Some(Cow::Borrowed(&operation.request.class.in_audit)),
+            machine: Some(&*operation.request.machine.name).filter(|name| !name.is_empty()),
             operation: Some(operation.id),
             delivery: Some(operation.delivery()),
             catalog_age: operation.request.catalog_age,
@@ -205,8 +205,8 @@ impl Record {
         }
     }
 
-    pub fn saying(self, message: &str) -> Self {
-        Self { message: (!message.is_empty()).then(|| bounded(message).to_owned()), ..self }
+    pub fn saying(self, message: impl Into<Cow<'a, str>>) -> Self {
+        Self { message: Some(message.into()).filter(|message| !message.is_empty()), ..self }
     }
 
     /// Appends the line to `lines`.
@@ -219,20 +219,20 @@ impl Record {
                 line.text(name, text);
             }
         };
-        text(&mut line, name!("identity"), self.identity.as_ref().map(Identity::as_str));
-        text(&mut line, name!("caller"), self.caller.as_deref());
+        text(&mut line, name!("identity"), self.identity.map(Identity::as_str));
+        text(&mut line, name!("caller"), self.caller);
         if let Some(verb) = self.verb {
             line.word(name!("verb"), verb.as_str());
         }
         if let Some(class) = &self.class {
             line.made(name!("class"), &class.0);
         }
-        text(&mut line, name!("machine"), self.machine.as_deref());
+        text(&mut line, name!("machine"), self.machine);
         text(&mut line, name!("secret"), self.secret.as_deref());
         if !self.kinds.is_empty() {
             line.texts(name!("kinds"), &self.kinds);
         }
-        text(&mut line, name!("driver"), self.driver.as_deref());
+        text(&mut line, name!("driver"), self.driver);
         if let Some(session) = self.session {
             line.hex(name!("session"), "", session.number());
         }

@@ -1,6 +1,12 @@
-use std::sync::{Condvar, atomic::AtomicBool};
+use std::{
+    borrow::Cow,
+    sync::{
+        Condvar,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
-use super::*;
+use super::{line::Clock, *};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -45,16 +51,16 @@ impl Sink for Disk {
     }
 }
 
-fn said(text: &str) -> Record {
+fn said<'a>(text: impl Into<Cow<'a, str>>) -> Record<'a> {
     Record::new(Event::Operation, Outcome::Ok).saying(text)
 }
 
 #[tokio::test]
 async fn what_was_written_before_the_end_is_on_the_disk_at_the_end() {
     let disk = Disk::default();
-    let audit = Audit::to(disk.clone(), 5_000).unwrap();
+    let audit = Audit::to(disk.clone(), Pending::new(ROOM, GATHER)).unwrap();
     for number in 0..5_000 {
-        audit.write(|| said(&number.to_string()));
+        audit.write(|| said(number.to_string()));
     }
     audit.close(PATIENCE).await;
     let lines = disk.0.lines.lock().unwrap().clone();
@@ -67,7 +73,7 @@ async fn what_was_written_before_the_end_is_on_the_disk_at_the_end() {
 async fn a_disk_that_was_full_gets_a_line_that_says_how_many_are_missing() {
     let disk = Disk::default();
     disk.0.full.store(true, Ordering::Release);
-    let audit = Audit::to(disk.clone(), 8).unwrap();
+    let audit = Audit::to(disk.clone(), Pending::new(ROOM, GATHER)).unwrap();
     audit.write(|| said("lost"));
     disk.until(|lines| !lines.is_empty());
     disk.0.full.store(false, Ordering::Release);
@@ -86,11 +92,11 @@ async fn a_disk_that_was_full_gets_a_line_that_says_how_many_are_missing() {
 async fn nobody_waits_for_a_disk_that_hangs() {
     let disk = Disk::default();
     disk.hang(true);
-    let audit = Audit::to(disk.clone(), 4).unwrap();
+    let audit = Audit::to(disk.clone(), Pending::new(400, GATHER)).unwrap();
     for _ in 0..1_000 {
         audit.write(|| said("many"));
     }
-    // Four are in the queue, and some more may be in the writer's hands.
+    // Some wait, and some more may be in the writer's hands.
     assert!((1..=996).contains(&audit.lost()), "{}", audit.lost());
     audit.close(Duration::from_millis(20)).await;
     disk.hang(false);
@@ -103,19 +109,18 @@ async fn nobody_waits_for_a_disk_that_hangs() {
 }
 
 #[test]
-fn records_are_waited_for_only_where_none_were_left() {
+fn enough_for_a_write_is_not_waited_for() {
     let disk = Disk::default();
-    let (records, queued) = sync_channel(10_000);
-    for number in 0..10_000 {
-        records.send(Some(Box::new(said(&number.to_string())))).unwrap();
+    let audit = Audit::to(disk.clone(), Pending::new(ROOM, 100 * PATIENCE)).unwrap();
+    let mut line = Vec::new();
+    said("many").write_to(&mut line, &mut Clock::default());
+    let enough = pending::FULL / line.len();
+    for _ in 0..10 * enough {
+        audit.write(|| said("many"));
     }
-    drop(records);
-    let mut gathered = 0;
-    Writer::new(disk.clone(), Arc::default()).run(&queued, || gathered += 1);
-    // They are many writes.
-    let lines = disk.0.lines.lock().unwrap();
-    assert!(lines.iter().map(String::len).sum::<usize>() > 10 * writer::BATCH);
-    assert_eq!((lines.len(), gathered), (10_000, 1));
+    // The rest waits.
+    disk.until(|lines| lines.len() >= 9 * enough);
+    assert_eq!(audit.lost(), 0);
 }
 
 #[test]

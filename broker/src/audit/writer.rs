@@ -1,37 +1,35 @@
-//! The thread that makes lines of records.
+//! The thread that writes lines to where the operator wants them.
 
 use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-        mpsc::{Receiver, RecvTimeoutError},
+        atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
-use super::{Event, Outcome, Record, Sink, line::Clock};
+use super::{
+    Event, Outcome, Record, Sink,
+    line::Clock,
+    pending::{Batch, More, Pending},
+};
 
-/// How much is written at once, roughly.
-pub(super) const BATCH: usize = 64 * 1024;
-/// How often it is looked whether lines that were lost can be owned up to, without new ones.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
 const SAY_AGAIN: Duration = Duration::from_secs(60);
 
-/// What the world and the thread tell each other besides the records.
+/// What the world and the thread tell each other besides the lines.
 #[derive(Debug)]
 pub(super) struct Counts {
     born: Instant,
     lost: AtomicU64,
     /// When a line was last lost, in milliseconds since the start.
     last_lost: AtomicU64,
-    pub(super) closing: AtomicBool,
 }
 
 impl Default for Counts {
     fn default() -> Self {
-        let (lost, last_lost, closing) = Default::default();
-        Self { born: Instant::now(), lost, last_lost, closing }
+        let (lost, last_lost) = Default::default();
+        Self { born: Instant::now(), lost, last_lost }
     }
 }
 
@@ -70,41 +68,21 @@ impl<S: Sink> Writer<S> {
         Self { sink, counts, owned_up: 0, said: (0, None), error: None, clock: Clock::default() }
     }
 
-    /// Writes until it is told to close and nothing is left. Before it takes more than the first record it
-    /// has `gather` wait for others, unless there were more than it could take.
-    pub(super) fn run(mut self, records: &Receiver<Option<Box<Record>>>, mut gather: impl FnMut()) {
-        let mut lines = Vec::with_capacity(2 * BATCH);
-        let mut are_more = false;
+    /// Writes until it is told to close and nothing is left.
+    pub(super) fn run(mut self, pending: &Pending) {
+        let mut batch = Batch::default();
         loop {
-            // Looked at before the queue is, so that nothing queued before the end is left there.
-            let closing = self.counts.closing.load(Ordering::Acquire);
-            let wait = if closing { Duration::ZERO } else { LOOK_AGAIN };
-            let first = match records.recv_timeout(wait) {
-                Ok(first) => first,
-                Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => return,
-            };
-            if first.is_some() && !closing && !are_more {
-                gather();
-            }
-            let mut batch = first.into_iter().chain(records.try_iter().flatten());
-            let mut count = 0;
-            lines.clear();
-            while lines.len() < BATCH
-                && let Some(record) = batch.next()
-            {
-                record.write_to(&mut lines, &mut self.clock);
-                count += 1;
-            }
-            are_more = lines.len() >= BATCH;
-            self.write(&lines, count);
-            if count == 0 && closing {
+            let more = pending.take(&mut batch);
+            self.write(&batch);
+            batch.clear();
+            if more == More::Closing && pending.is_over() {
                 return;
             }
         }
     }
 
-    fn write(&mut self, lines: &[u8], count: u64) {
+    fn write(&mut self, batch: &Batch) {
+        let Batch { lines, count } = batch;
         let lost = self.counts.lost();
         let result = if lost > self.owned_up {
             let mut all = Vec::with_capacity(lines.len() + 128);
@@ -121,8 +99,8 @@ impl<S: Sink> Writer<S> {
         match result {
             Ok(()) => self.owned_up = lost,
             Err(error) => {
-                if count > 0 {
-                    self.counts.lose(count);
+                if *count > 0 {
+                    self.counts.lose(*count);
                 }
                 self.error = Some(error);
             }

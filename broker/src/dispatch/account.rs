@@ -1,13 +1,13 @@
 //! An ask on its way, and the line in the audit log that it ends with, however it ends.
 
-use std::{mem, sync::Arc};
+use std::{borrow::Cow, mem, sync::Arc};
 
 use tokio::time::Instant;
 use tracing::{Span, field::display};
 
 use super::{Answered, Ask, Error};
 use crate::{
-    audit::{Audit, Class, Event, Outcome, Record, bounded},
+    audit::{Audit, Class, Event, Outcome, Record},
     operation::{Delivery, Operation},
 };
 
@@ -59,19 +59,19 @@ impl Account {
             Err(error) => (Outcome::Unknown, error.reason(), error.delivery()),
         };
         tracing::debug!(code, delivery = delivery.as_str(), "operation over");
-        self.write(outcome, code, Some(delivery), now, |record| match result {
-            Ok(Answered { answer, .. }) => record.saying(&answer.message),
-            Err(error) => record.saying(&error.to_string()),
+        self.write(outcome, code, Some(delivery), now, || match result {
+            Ok(Answered { answer, .. }) => answer.message.as_str().into(),
+            Err(error) => error.to_string().into(),
         });
     }
 
-    fn write(
+    fn write<'a>(
         &mut self,
         outcome: Outcome,
         code: &'static str,
         delivery: Option<Delivery>,
         now: Instant,
-        finish: impl FnOnce(Record) -> Record,
+        message: impl FnOnce() -> Cow<'a, str>,
     ) {
         broker_otlp::ended(&self.span, code, outcome == Outcome::Ok);
         let audit = mem::take(&mut self.audit);
@@ -85,24 +85,24 @@ impl Account {
                 Some(caller) => record.by(caller),
                 None => record,
             };
-            finish(Record {
+            Record {
                 code: Some(code),
                 delivery: delivery.or(record.delivery).or(Some(Delivery::NotSent)),
                 duration: Some(now - self.began),
                 attempts: Some(self.attempt),
-                ..record
-            })
+                ..record.saying(message())
+            }
         });
     }
 
-    /// Nothing was found out about it: the caller's own words, which may be too long.
-    fn as_asked(&self, record: Record) -> Record {
+    /// Nothing was found out about it: the caller's own words.
+    fn as_asked<'a>(&'a self, record: Record<'a>) -> Record<'a> {
         let class = &self.ask.class;
-        let machine = &self.ask.machine;
+        let class = Class::new(&class.api_version, &class.kind, &class.namespace, &class.name);
         Record {
             verb: Some(self.ask.verb),
-            class: Some(Class::new(&class.api_version, &class.kind, &class.namespace, &class.name)),
-            machine: (!machine.is_empty()).then(|| bounded(machine).into()),
+            class: Some(Cow::Owned(class)),
+            machine: Some(&*self.ask.machine).filter(|machine| !machine.is_empty()),
             ..record
         }
     }
@@ -112,7 +112,7 @@ impl Drop for Account {
     fn drop(&mut self) {
         if !self.is_closed {
             let now = Instant::now();
-            self.write(Outcome::Abandoned, "CALLER_GONE", None, now, |record| record);
+            self.write(Outcome::Abandoned, "CALLER_GONE", None, now, || "".into());
         }
     }
 }

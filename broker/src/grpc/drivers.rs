@@ -3,7 +3,7 @@
 mod outgoing;
 mod stream;
 
-use std::{ops::Deref, sync::Arc, time::Duration};
+use std::{borrow::Cow, ops::Deref, sync::Arc, time::Duration};
 
 use broker_proto::{
     passing::{DriverSide, drivers_server},
@@ -161,8 +161,8 @@ impl drivers_server::Drivers for DriversDoor {
         match found {
             Ok(secret) => {
                 self.audit.write(|| Record {
-                    class,
-                    secret: Some(secret.name().to_string()),
+                    class: class.map(Cow::Owned),
+                    secret: Some(secret.name().to_string().into()),
                     catalog_age: self.catalog.age(),
                     ..asking.record(Event::SecretRead, audit::Outcome::Ok)
                 });
@@ -174,8 +174,8 @@ impl drivers_server::Drivers for DriversDoor {
             }
             Err(denied) => {
                 let error = asking.refuse(&denied, &self.bounds, |record| {
-                    let secret = class.is_none().then(|| asked.to_string());
-                    self.audit.write(|| Record { class, secret, ..record });
+                    let secret = class.is_none().then(|| asked.to_string().into());
+                    self.audit.write(|| Record { class: class.map(Cow::Owned), secret, ..record });
                 })?;
                 Ok(Response::new(v1::Secret { data: String::new(), error, revision: 0 }))
             }
@@ -219,7 +219,7 @@ impl Asking {
         Scope::new(catalog, &self.territory)
     }
 
-    fn record(&self, event: Event, outcome: audit::Outcome) -> Record {
+    fn record(&self, event: Event, outcome: audit::Outcome) -> Record<'_> {
         Record::new(event, outcome).by(&self.caller).about(self.session.info())
     }
 
@@ -228,11 +228,11 @@ impl Asking {
         &self,
         denied: &Denied,
         bounds: &Bounds,
-        note: impl FnOnce(Record),
+        note: impl FnOnce(Record<'_>),
     ) -> Result<String, Status> {
         if bounds.refusals.tell(&self.caller) {
             tracing::warn!(caller = ?self.caller, why = %denied, "class or secret denied");
-            note(self.record(self.denial, audit::Outcome::Denied).saying(&denied.to_string()));
+            note(self.record(self.denial, audit::Outcome::Denied).saying(denied.to_string()));
         }
         if self.has_token { Err(status::of_denied(denied)) } else { Ok(denied.public_message()) }
     }

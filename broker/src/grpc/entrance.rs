@@ -99,7 +99,7 @@ impl Entrance {
             self.audit.write(|| {
                 Record::new(Event::CallerDenied, Outcome::Denied)
                     .by(caller)
-                    .saying(&format!("{method}: {why}"))
+                    .saying(format!("{method}: {why}"))
             });
         }
         status::of_denied_caller(why)

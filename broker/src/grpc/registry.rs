@@ -191,7 +191,7 @@ impl registry_server::Registry for RegistryDoor {
         {
             self.audit.write(|| {
                 let record = Record::new(Event::LogFilterSet, Outcome::Denied).by(&caller);
-                record.saying(&denied.to_string())
+                record.saying(denied.to_string())
             });
             return Err(status::of_denied_caller(&denied));
         }

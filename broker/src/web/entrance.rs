@@ -208,7 +208,7 @@ impl Entrance {
             self.audit.write(|| {
                 Record::new(Event::CallerDenied, Outcome::Denied)
                     .by(caller)
-                    .saying(&format!("{method} {path}: {why}"))
+                    .saying(format!("{method} {path}: {why}"))
             });
         }
         let status = status(why, self.auth.has_policy());

@@ -137,13 +137,13 @@ impl Drivers {
                         self.registry.history().turned_away(instance, &rejection.message);
                     }
                     self.audit.write(|| Record {
-                        driver: instance,
+                        driver: instance.as_deref(),
                         code: Some(rejection.reason.as_str_name()),
                         outcome: match rejection.reason {
                             Reason::Denied => Outcome::Denied,
                             _ => Outcome::Refused,
                         },
-                        ..rejection_record(caller).saying(&rejection.message)
+                        ..rejection_record(caller).saying(&*rejection.message)
                     });
                 }
                 if native {
@@ -221,7 +221,7 @@ impl Drivers {
         tracing::info!(%end, "session over");
         self.audit.write(|| {
             let record = Record::new(Event::DriverLeft, Outcome::Ok);
-            record.by(caller).about(handle.info()).saying(&end.to_string())
+            record.by(caller).about(handle.info()).saying(end.to_string())
         });
     }
 
@@ -397,7 +397,7 @@ fn control(operation_type: &'static str, control: Control) -> BrokerSide {
     }
 }
 
-fn rejection_record(caller: &Caller) -> Record {
+fn rejection_record(caller: &Caller) -> Record<'_> {
     Record::new(Event::DriverRejected, Outcome::Refused).by(caller)
 }
 
