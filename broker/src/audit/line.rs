@@ -42,6 +42,7 @@ impl<'a> Line<'a> {
     }
 
     /// Anybody's words, cut where they are too long.
+    #[inline]
     pub(super) fn text(&mut self, name: Name, text: &str) {
         self.name(name);
         quoted(self.0, bounded(text));
@@ -61,6 +62,7 @@ impl<'a> Line<'a> {
     }
 
     /// Words of ours, which need neither escaping nor cutting.
+    #[inline]
     pub(super) fn word(&mut self, name: Name, word: &str) {
         self.name(name);
         self.0.push(b'"');
@@ -81,18 +83,20 @@ impl<'a> Line<'a> {
     }
 
     /// As 16 digits.
+    #[inline]
     pub(super) fn hex(&mut self, name: Name, prefix: &str, number: u64) {
         self.name(name);
         const DIGITS: [u8; 16] = *b"0123456789abcdef";
-        let digit = |at: usize| DIGITS[(number >> (60 - 4 * at)) as usize % 16];
-        let digits: [u8; 16] = std::array::from_fn(digit);
+        let digit = |half: u8| DIGITS[usize::from(half % 16)];
+        let digits = number.to_be_bytes().map(|byte| [digit(byte >> 4), digit(byte)]);
         self.0.push(b'"');
         self.0.extend_from_slice(prefix.as_bytes());
-        self.0.extend_from_slice(&digits);
+        self.0.extend_from_slice(digits.as_flattened());
         self.0.extend_from_slice(b"\",");
     }
 
     /// JSON that was made before.
+    #[inline]
     pub(super) fn made(&mut self, name: Name, json: &str) {
         self.name(name);
         self.0.extend_from_slice(json.as_bytes());
@@ -104,6 +108,7 @@ impl<'a> Line<'a> {
         self.0.extend_from_slice(&digits.map(|digit| b'0' + digit as u8));
     }
 
+    #[inline]
     pub(super) fn number(&mut self, name: Name, number: impl itoa::Integer) {
         self.name(name);
         self.0.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
@@ -111,6 +116,7 @@ impl<'a> Line<'a> {
     }
 
     /// With three digits after the point.
+    #[inline]
     pub(super) fn millis(&mut self, name: Name, time: Duration) {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         self.name(name);

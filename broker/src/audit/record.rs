@@ -152,6 +152,7 @@ pub struct Record<'a> {
 
 impl<'a> Record<'a> {
     /// Of this moment.
+    #[inline]
     pub fn new(event: Event, outcome: Outcome) -> Self {
         Self {
             time: SystemTime::now(),
@@ -178,16 +179,19 @@ impl<'a> Record<'a> {
         }
     }
 
+    #[inline]
     pub fn by(self, caller: &'a Caller) -> Self {
         Self { identity: Some(&caller.identity), caller: Some(&caller.address), ..self }
     }
 
     /// Which driver it is about.
+    #[inline]
     pub fn about(self, driver: &'a session::Info) -> Self {
         Self { driver: Some(&driver.instance.id), session: Some(driver.id), ..self }
     }
 
     /// All that the operation itself knows.
+    #[inline]
     pub fn on(self, operation: &'a Operation) -> Self {
         let record = Self {
             verb: Some(operation.request.verb),
@@ -205,6 +209,7 @@ impl<'a> Record<'a> {
         }
     }
 
+    #[inline]
     pub fn saying(self, message: impl Into<Cow<'a, str>>) -> Self {
         Self { message: Some(message.into()).filter(|message| !message.is_empty()), ..self }
     }

@@ -90,8 +90,11 @@ impl MachineKey {
 
 impl PartialEq for MachineKey {
     fn eq(&self, other: &Self) -> bool {
+        // Nearly always they are clones, of which nothing need be looked at.
+        let same_machine =
+            || Arc::ptr_eq(&self.machine, &other.machine) || self.machine == other.machine;
         self.hash == other.hash
-            && self.machine == other.machine
+            && same_machine()
             && (Arc::ptr_eq(&self.class, &other.class)
                 || self.class.family() == other.class.family())
     }
