@@ -42,6 +42,11 @@ impl Process {
         self.child.id()
     }
 
+    /// Where its output is.
+    pub(crate) fn log(&self) -> &Path {
+        &self.log
+    }
+
     /// Waits for a line that `wanted` makes something of.
     pub(crate) fn line<T>(&mut self, wanted: impl Fn(&str) -> Option<T>) -> anyhow::Result<T> {
         let give_up = Instant::now() + PATIENCE;

@@ -1,8 +1,8 @@
 //! One way from a caller to whoever executes, and how it is measured.
 
-use std::net::SocketAddr;
+use std::{fs, net::SocketAddr, path::PathBuf};
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 
 use crate::{
     load::{self, Measured, Path},
@@ -56,6 +56,8 @@ pub(crate) struct Way {
     pub(crate) kinds: u64,
     /// Those whose CPU time counts, beside the load's own.
     pub(crate) processes: Vec<u32>,
+    /// What the broker says, if there is one.
+    log: Option<PathBuf>,
 }
 
 impl Way {
@@ -70,6 +72,7 @@ impl Way {
             first_kind: 0,
             kinds: 1,
             processes: Vec::new(),
+            log: None,
         }
     }
 
@@ -87,6 +90,7 @@ impl Way {
         Self {
             credentials: site.credentials(broker.carrier, who),
             processes: vec![broker.process.id()],
+            log: Some(broker.process.log().to_owned()),
             ..Self::new(name, path, broker.address)
         }
     }
@@ -138,6 +142,10 @@ impl Way {
     /// Measures once; for longer if that was not long enough for a single operation.
     pub(crate) fn measure(&self, in_flight: usize, timing: Timing) -> anyhow::Result<Measured> {
         let measured = load::result_of(&mut self.load(in_flight, timing)?)?;
+        if let Some(log) = &self.log {
+            let log = fs::read_to_string(log).context("cannot read what the broker said")?;
+            ensure_audited(&log)?;
+        }
         if measured.operations > 0 {
             return Ok(measured);
         }
@@ -145,6 +153,13 @@ impl Way {
         eprintln!("  {}: no operation ended in {} s, again", self.name, timing.seconds);
         self.measure(in_flight, longer)
     }
+}
+
+/// A broker that loses lines of its audit log does not do all that is measured here.
+fn ensure_audited(log: &str) -> anyhow::Result<()> {
+    let lost = log.lines().find(|line| line.contains("audit lines are lost"));
+    ensure!(lost.is_none(), "nothing measured here counts: {}", lost.unwrap_or_default());
+    Ok(())
 }
 
 #[cfg(test)]
@@ -158,6 +173,14 @@ mod tests {
         assert_eq!((few.warm_up, few.seconds), (0.5, 1.0));
         let many = timing.with(100_000);
         assert_eq!((many.warm_up, many.seconds), (10.0, 20.0));
+    }
+
+    #[test]
+    fn a_broker_that_does_not_write_what_it_should_is_not_measured() {
+        assert!(ensure_audited("INFO broker: listening drivers=127.0.0.1:5\n").is_ok());
+        let lost = "ERROR broker: audit lines are lost lines=1 in_all=1 why=\"the disk is full\"";
+        let error = ensure_audited(lost).unwrap_err().to_string();
+        assert!(error.contains("the disk is full"), "{error}");
     }
 
     #[test]
