@@ -107,7 +107,7 @@ impl Audit {
         self.0.as_ref().and_then(|shared| shared.counts.last_lost())
     }
 
-    /// Writes what is still queued, for at most `patience`. What comes later is lost.
+    /// Writes what still waits, for at most `patience`. What comes after that is lost.
     pub async fn close(&self, patience: Duration) {
         let Some(shared) = &self.0 else { return };
         shared.pending.close();

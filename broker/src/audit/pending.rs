@@ -10,15 +10,15 @@ use super::{Record, line::Clock};
 
 /// How much is worth a write of its own.
 pub(super) const FULL: usize = 64 * 1024;
-/// How long an empty one is waited at: so often it is looked whether lines that were lost can be owned
-/// up to, without new ones.
+/// How long lines are waited for: so often it is looked whether lines that were lost can be owned up to,
+/// without new ones.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 pub(super) struct Pending {
     /// How many bytes may wait.
     room: usize,
-    /// How long lines are gathered from the first one on: whoever writes one meanwhile wakes nobody, and
-    /// many lines are one write.
+    /// How long a few lines are gathered: whoever writes one meanwhile wakes nobody, and many lines are
+    /// one write.
     gather: Duration,
     state: Mutex<State>,
     news: Condvar,
@@ -26,18 +26,12 @@ pub(super) struct Pending {
 
 #[derive(Default)]
 struct State {
-    batch: Batch,
+    /// Whole ones.
+    lines: Vec<u8>,
     clock: Clock,
-    closing: bool,
+    is_closing: bool,
     /// Nobody takes any more.
     is_over: bool,
-}
-
-/// Whole lines.
-#[derive(Debug, Default)]
-pub(super) struct Batch {
-    pub(super) lines: Vec<u8>,
-    pub(super) count: u64,
 }
 
 /// Whether more may come.
@@ -57,14 +51,13 @@ impl Pending {
     #[must_use]
     pub(super) fn put(&self, record: &Record<'_>) -> bool {
         let mut state = self.lock();
-        let State { batch, clock, is_over, .. } = &mut *state;
-        let before = batch.lines.len();
+        let State { lines, clock, is_over, .. } = &mut *state;
+        let before = lines.len();
         if before >= self.room || *is_over {
             return false;
         }
-        record.write_to(&mut batch.lines, clock);
-        batch.count += 1;
-        let after = batch.lines.len();
+        record.write_to(lines, clock);
+        let after = lines.len();
         drop(state);
         // The first line begins the gathering, and one ends it before its time. Waking is not cheap.
         if before == 0 || before < FULL && after >= FULL {
@@ -73,32 +66,35 @@ impl Pending {
         true
     }
 
-    /// Waits for lines, and for a while for more of them. Takes all, for the room that `batch` has.
-    pub(super) fn take(&self, batch: &mut Batch) -> More {
+    /// Waits for lines, and for a while for more of them. Takes all, and leaves the room of `taken`.
+    pub(super) fn take(&self, taken: &mut Vec<u8>) -> More {
+        taken.clear();
+        // A disk that hung makes much room.
+        taken.shrink_to(4 * FULL);
         let wait = |state, time, until: fn(&State) -> bool| {
             let waited = self.news.wait_timeout_while(state, time, |state| !until(state));
             waited.expect("no panic while locked").0
         };
         let state = self.lock();
-        let state = wait(state, LOOK_AGAIN, |state| state.batch.count > 0 || state.closing);
-        let mut state = match state.batch.count {
+        let state = wait(state, LOOK_AGAIN, |state| !state.lines.is_empty() || state.is_closing);
+        let mut state = match state.lines.len() {
             0 => state,
-            _ => wait(state, self.gather, |state| state.batch.lines.len() >= FULL || state.closing),
+            _ => wait(state, self.gather, |state| state.lines.len() >= FULL || state.is_closing),
         };
-        mem::swap(&mut state.batch, batch);
-        if state.closing { More::Closing } else { More::MayCome }
+        mem::swap(&mut state.lines, taken);
+        if state.is_closing { More::Closing } else { More::MayCome }
     }
 
     /// Nothing is gathered any more.
     pub(super) fn close(&self) {
-        self.lock().closing = true;
+        self.lock().is_closing = true;
         self.news.notify_one();
     }
 
-    /// Lets nothing in any more, if nothing has come in: else it is not over.
-    pub(super) fn is_over(&self) -> bool {
+    /// Lets nothing in any more, unless there is something left to take. Says whether it did.
+    pub(super) fn end_if_empty(&self) -> bool {
         let mut state = self.lock();
-        state.is_over = state.batch.count == 0;
+        state.is_over = state.lines.is_empty();
         state.is_over
     }
 
@@ -107,11 +103,22 @@ impl Pending {
     }
 }
 
-impl Batch {
-    /// Without what it holds, but not all of the room: a disk that hung makes large ones.
-    pub(super) fn clear(&mut self) {
-        self.lines.clear();
-        self.lines.shrink_to(4 * FULL);
-        self.count = 0;
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::{Event, Outcome};
+
+    #[test]
+    fn what_came_before_the_end_is_taken_and_nothing_comes_after_it() {
+        let pending = Pending::new(FULL, Duration::MAX);
+        let put = || pending.put(&Record::new(Event::Operation, Outcome::Ok));
+        pending.close();
+        assert!(put(), "it is not over yet");
+        assert!(!pending.end_if_empty(), "there is a line");
+        let mut lines = Vec::new();
+        assert_eq!(pending.take(&mut lines), More::Closing);
+        assert!(lines.ends_with(b"}\n"));
+        assert!(pending.end_if_empty());
+        assert!(!put());
     }
 }

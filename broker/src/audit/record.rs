@@ -128,7 +128,7 @@ pub struct Record<'a> {
     pub class: Option<Cow<'a, Class>>,
     pub machine: Option<&'a str>,
     /// The name of it.
-    pub secret: Option<Cow<'a, str>>,
+    pub secret: Option<String>,
     pub kinds: Vec<String>,
     /// The instance.
     pub driver: Option<&'a str>,

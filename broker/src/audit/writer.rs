@@ -1,7 +1,7 @@
 //! The thread that writes lines to where the operator wants them.
 
 use std::{
-    io,
+    io, iter,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -12,7 +12,7 @@ use std::{
 use super::{
     Event, Outcome, Record, Sink,
     line::Clock,
-    pending::{Batch, More, Pending},
+    pending::{FULL, More, Pending},
 };
 
 const SAY_AGAIN: Duration = Duration::from_secs(60);
@@ -34,7 +34,7 @@ impl Default for Counts {
 }
 
 impl Counts {
-    /// Lines found the queue full, or could not be written.
+    /// Lines found no room, or could not be written.
     pub(super) fn lose(&self, lines: u64) {
         let now = u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last_lost.store(now, Ordering::Relaxed);
@@ -60,52 +60,52 @@ pub(super) struct Writer<S> {
     /// How many of them the log knows of, and since when.
     said: (u64, Option<Instant>),
     error: Option<io::Error>,
-    clock: Clock,
 }
 
 impl<S: Sink> Writer<S> {
     pub(super) fn new(sink: S, counts: Arc<Counts>) -> Self {
-        Self { sink, counts, owned_up: 0, said: (0, None), error: None, clock: Clock::default() }
+        Self { sink, counts, owned_up: 0, said: (0, None), error: None }
     }
 
     /// Writes until it is told to close and nothing is left.
     pub(super) fn run(mut self, pending: &Pending) {
-        let mut batch = Batch::default();
+        let mut lines = Vec::new();
         loop {
-            let more = pending.take(&mut batch);
-            self.write(&batch);
-            batch.clear();
-            if more == More::Closing && pending.is_over() {
+            let more = pending.take(&mut lines);
+            for piece in pieces(&lines) {
+                self.own_up();
+                self.write(piece);
+            }
+            let is_over = more == More::Closing && pending.end_if_empty();
+            self.own_up();
+            self.say();
+            if is_over {
                 return;
             }
         }
     }
 
-    fn write(&mut self, batch: &Batch) {
-        let Batch { lines, count } = batch;
+    /// Writes how many lines are missing, if some are and that was not said.
+    fn own_up(&mut self) {
         let lost = self.counts.lost();
-        let result = if lost > self.owned_up {
-            let mut all = Vec::with_capacity(lines.len() + 128);
+        if lost > self.owned_up {
             let missing = Some(lost - self.owned_up);
             let line = Record { lines: missing, ..Record::new(Event::LinesLost, Outcome::Failed) };
-            line.write_to(&mut all, &mut self.clock);
-            all.extend_from_slice(lines);
-            self.sink.write(&all)
-        } else if lines.is_empty() {
-            return;
-        } else {
-            self.sink.write(lines)
-        };
-        match result {
-            Ok(()) => self.owned_up = lost,
-            Err(error) => {
-                if *count > 0 {
-                    self.counts.lose(*count);
-                }
-                self.error = Some(error);
+            let mut bytes = Vec::new();
+            line.write_to(&mut bytes, &mut Clock::default());
+            match self.sink.write(&bytes) {
+                Ok(()) => self.owned_up = lost,
+                Err(error) => self.error = Some(error),
             }
         }
-        self.say();
+    }
+
+    fn write(&mut self, lines: &[u8]) {
+        if let Err(error) = self.sink.write(lines) {
+            let count = lines.iter().filter(|byte| **byte == b'\n').count();
+            self.counts.lose(count as u64);
+            self.error = Some(error);
+        }
     }
 
     /// Tells the log how many lines were lost, not too often.
@@ -118,5 +118,35 @@ impl<S: Sink> Writer<S> {
             tracing::error!(lines = lost - said, in_all = lost, why, "audit lines are lost");
             self.said = (lost, Some(Instant::now()));
         }
+    }
+}
+
+/// Whole lines, together not much more than is worth a write: of a disk that has room for some of them only,
+/// or of a file that is to have a size, no more should be asked at once.
+fn pieces(lines: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = lines;
+    iter::from_fn(move || {
+        let beyond = rest.get(FULL..).unwrap_or_default();
+        let end = beyond.iter().position(|byte| *byte == b'\n');
+        let end = end.map_or(rest.len(), |end| FULL + end + 1);
+        rest.split_off(..end).filter(|piece| !piece.is_empty())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_is_whole_lines_and_not_too_many() {
+        let line = [&[b'x'; 999], b"\n".as_slice()].concat();
+        let lines = line.repeat(3 * FULL / line.len());
+        let found: Vec<_> = pieces(&lines).collect();
+        assert_eq!(found.concat(), lines);
+        assert_eq!(found.len(), 3);
+        for piece in found {
+            assert!(piece.ends_with(b"\n") && piece.len() <= FULL + line.len());
+        }
+        assert_eq!(pieces(b"").count(), 0);
     }
 }

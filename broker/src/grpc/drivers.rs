@@ -162,7 +162,7 @@ impl drivers_server::Drivers for DriversDoor {
             Ok(secret) => {
                 self.audit.write(|| Record {
                     class: class.map(Cow::Owned),
-                    secret: Some(secret.name().to_string().into()),
+                    secret: Some(secret.name().to_string()),
                     catalog_age: self.catalog.age(),
                     ..asking.record(Event::SecretRead, audit::Outcome::Ok)
                 });
@@ -174,7 +174,7 @@ impl drivers_server::Drivers for DriversDoor {
             }
             Err(denied) => {
                 let error = asking.refuse(&denied, &self.bounds, |record| {
-                    let secret = class.is_none().then(|| asked.to_string().into());
+                    let secret = class.is_none().then(|| asked.to_string());
                     self.audit.write(|| Record { class: class.map(Cow::Owned), secret, ..record });
                 })?;
                 Ok(Response::new(v1::Secret { data: String::new(), error, revision: 0 }))
