@@ -23,7 +23,7 @@ use crate::{
         output::Output,
         targets::{Bench, INSTRUCTIONS_SUBMIT, INSTRUCTIONS_UNARY, SYSCALLS_UNARY},
     },
-    site::{BrokerUnderTest, Carrier, Site, Who, any_port},
+    site::{BrokerUnderTest, Carrier, Site, Who, any_port, ensure_audited},
 };
 
 const IN_FLIGHT: usize = 64;
@@ -113,7 +113,9 @@ fn run_under<const N: usize>(
     let mut load = house.site.role("load", &house.broker, Who::Controller)?;
     load.arg(path.name()).arg(format!("--in-flight={IN_FLIGHT}"));
     load::result_of(load.arg(format!("--count={operations}")))?;
+    let log = house.broker.process.log().to_owned();
     let site = house.close()?;
+    ensure_audited(&log)?;
     let counts = counter.counts(&site)?;
     if let Some(folder) = keep {
         let file = folder.join(format!("{}.{}.{operations}", counter.output(), path.name()));

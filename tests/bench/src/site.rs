@@ -244,6 +244,15 @@ impl BrokerUnderTest {
     }
 }
 
+/// Looks into a broker's log: one that loses lines of its audit log does not do all that is measured here.
+pub(crate) fn ensure_audited(log: &Path) -> anyhow::Result<()> {
+    let said = fs::read(log).with_context(|| format!("cannot read {}", log.display()))?;
+    let said = String::from_utf8_lossy(&said);
+    let lost = said.lines().find(|line| line.contains("audit lines are lost"));
+    ensure!(lost.is_none(), "nothing measured here counts: {}", lost.unwrap_or_default());
+    Ok(())
+}
+
 pub(crate) fn any_port() -> SocketAddr {
     ([127, 0, 0, 1], 0).into()
 }
@@ -263,6 +272,17 @@ mod tests {
         let said =
             "Add to the list `tokens:` …:\n\n- name: ci\n  sha256: 00ff\n\nThe token, for …:\n";
         assert_eq!(token_entry(said), "- name: ci\n  sha256: 00ff\n");
+    }
+
+    #[test]
+    fn a_broker_that_does_not_write_what_it_should_is_not_measured() {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        fs::write(log.path(), "INFO broker: listening drivers=127.0.0.1:5\n").unwrap();
+        ensure_audited(log.path()).unwrap();
+        let lost = "ERROR broker: audit lines are lost lines=1 in_all=1 why=\"the disk is full\"";
+        fs::write(log.path(), lost).unwrap();
+        let error = ensure_audited(log.path()).unwrap_err().to_string();
+        assert!(error.contains("the disk is full"), "{error}");
     }
 
     #[test]
