@@ -28,6 +28,7 @@ mod workload;
 use std::process::ExitCode;
 
 use clap::Parser;
+use tokio::runtime::Builder;
 
 #[derive(Debug, Parser)]
 #[command(name = "broker-bench", about = "What an operation costs; see `cargo xtask bench`")]
@@ -62,11 +63,12 @@ fn main() -> ExitCode {
         Verb::Scale(much) => scale::run(&much),
         Verb::Growth(much) => growth::run(&much),
         Verb::Instructions(args) => instructions::run(&args),
-        Verb::Load(args) => on_one_thread(load::run(args)),
-        Verb::Driver(args) => in_runtime(roles::driver::run(args)),
-        Verb::Direct(args) => in_runtime(roles::direct::run(args)),
-        Verb::Nats(args) => in_runtime(roles::nats::run(args)),
-        Verb::Relay(args) => in_runtime(roles::relay::run(args)),
+        // It is what measures, and should take as little as it can from what is measured.
+        Verb::Load(args) => in_runtime(Builder::new_current_thread(), load::run(args)),
+        Verb::Driver(args) => in_runtime(threads(), roles::driver::run(args)),
+        Verb::Direct(args) => in_runtime(threads(), roles::direct::run(args)),
+        Verb::Nats(args) => in_runtime(threads(), roles::nats::run(args)),
+        Verb::Relay(args) => in_runtime(threads(), roles::relay::run(args)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -77,19 +79,15 @@ fn main() -> ExitCode {
     }
 }
 
-fn in_runtime<T>(task: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_multi_thread()
+/// As most programs have it.
+fn threads() -> Builder {
+    Builder::new_multi_thread()
+}
+
+fn in_runtime<T>(mut runtime: Builder, task: impl Future<Output = T>) -> T {
+    runtime
         .enable_all()
         .build()
         .expect("a runtime needs threads and file descriptors only")
-        .block_on(task)
-}
-
-/// The load is what measures, and should take as little as it can from what is measured.
-fn on_one_thread<T>(task: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime needs file descriptors only")
         .block_on(task)
 }
