@@ -45,4 +45,5 @@ pub mod server;
 pub mod session;
 pub mod steer;
 pub mod telemetry;
+mod turns;
 pub mod web;

@@ -21,7 +21,10 @@ use broker_proto::{
     v1,
 };
 use futures::{FutureExt as _, Stream, StreamExt as _};
-use tokio::time::{Instant, sleep_until};
+use tokio::{
+    task::yield_now,
+    time::{Instant, sleep_until},
+};
 
 use self::machine::Notice;
 pub use self::{
@@ -31,7 +34,7 @@ pub use self::{
     machine::{Call, Oddities, Ticket},
     record::{LastError, Record},
 };
-use crate::{auth, driver::MachineId, metrics::Metrics};
+use crate::{auth, driver::MachineId, metrics::Metrics, turns::turn};
 
 /// What this driver can do, agreed in the handshake.
 #[derive(Clone, Copy, Debug)]
@@ -105,9 +108,6 @@ impl Broken {
     }
 }
 
-/// How many frames are dealt with before anything else gets its turn.
-const AT_ONCE: usize = 64;
-
 /// The task's side of a session. Dropped, the session is over: its operations are settled as lost, and
 /// whoever holds the handle finds nobody there.
 #[derive(Debug)]
@@ -168,13 +168,16 @@ impl Session {
             };
             // What came with it goes with it: a turn of the loop costs more than a frame.
             let now = Instant::now();
-            let mut room = AT_ONCE;
+            let mut room = turn(self.handle.in_flight());
             while let Some(frame) = next {
                 if let Some(end) = self.hear(frame, now, &mut resumed) {
                     return end;
                 }
                 room -= 1;
                 next = if room > 0 { inbound.next().now_or_never() } else { None };
+            }
+            if room == 0 {
+                yield_now().await;
             }
         }
     }

@@ -1,6 +1,7 @@
 //! HTTP/2 on every connection, by hyper.
 
 mod gather;
+mod portions;
 
 use std::{io, pin::pin, sync::Arc, time::Duration};
 
@@ -10,7 +11,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::gather::Gathering;
+use self::{gather::Gathering, portions::Portions};
 use crate::{
     bounds::Limits,
     grpc::{Connection, Front, Usher},
@@ -64,7 +65,8 @@ pub(super) async fn serve<IO>(
             let Ok(connection) = next else { continue };
             let (io, peer) = connection.into_parts();
             let usher = Usher { front: Arc::clone(&front), peer };
-            let connection = http.serve_connection(TokioIo::new(Gathering::new(io)), usher);
+            let io = TokioIo::new(Gathering::new(Portions::new(io)));
+            let connection = http.serve_connection(io, usher);
             let stopped = stopped.clone();
             connections.spawn(async move {
                 let mut connection = pin!(connection);

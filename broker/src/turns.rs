@@ -1,0 +1,15 @@
+//! How much is done in one turn before whoever is next may begin with it.
+//!
+//! An operation passes from its caller through the broker to a driver and back. What is in flight at the same
+//! time tends to travel together: if the broker sees to all of it before it hands anything on, caller,
+//! broker and driver work one after the other, and all but one of the machine's processors idle. If it hands
+//! on one by one, all that they do is wake each other.
+
+/// So many are worth waking somebody for.
+const LEAST: usize = 16;
+
+/// How many operations are handed on together, of so many in flight: a quarter, so that all who are on
+/// their way have something to do.
+pub(crate) fn turn(in_flight: usize) -> usize {
+    (in_flight / 4).max(LEAST)
+}
