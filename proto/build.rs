@@ -15,45 +15,25 @@ const FILES: [&str; 3] = [
 const PACKAGE: &str = "machinebroker.v1";
 
 /// The messages of every operation, which the broker mostly passes on: it has types of its own for them.
-const PASSED_ON: [&str; 10] = [
-    "Address",
-    "BrokerSide",
-    "DriverSide",
-    "GetVolumeIDsRequest",
-    "ListMachinesRequest",
-    "MachineRequest",
-    "MachineResponse",
-    "OperationResult",
-    "SubmitRequest",
-    "SubmitResponse",
-];
+const PASSED_ON: [&str; 5] =
+    ["BrokerSide", "DriverSide", "GetVolumeIDsRequest", "ListMachinesRequest", "OperationResult"];
 /// Their fields that are bytes in these types: on the wire they are the same.
-const AS_BYTES: [&str; 11] = [
-    "Address.address",
-    "Address.type",
+const AS_BYTES: [&str; 5] = [
     "BrokerSide.operation_type",
     "DriverSide.operation_type",
     "GetVolumeIDsRequest.class",
     "ListMachinesRequest.class",
-    "MachineRequest.class",
-    "MachineResponse.last_known_state",
-    "MachineResponse.node_name",
-    "MachineResponse.provider_id",
-    "MachineRequest.machine_name",
+    "OperationResult.machine",
 ];
 
 /// What is large, in a box: a frame is as large as its largest variant, and moved about.
-const BOXED: [&str; 10] = [
+const BOXED: [&str; 6] = [
     "BrokerSide.control.peers",
     "BrokerSide.control.reject",
     "BrokerSide.control.welcome",
     "DriverSide.response.registration",
     "DriverSide.response.result",
     "DriverSide.response.resumed",
-    "SubmitRequest.operation.create",
-    "SubmitRequest.operation.delete",
-    "SubmitRequest.operation.get_status",
-    "SubmitRequest.operation.initialize",
 ];
 /// The messages of every operation as a driver has them.
 const DRIVEN: [&str; 2] = ["BrokerSide", "DriverSide"];
@@ -121,9 +101,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let files = compiler.file_descriptor_set();
     let with_params: Vec<&str> = PASSED_ON.into_iter().chain([PARAMS]).collect();
     own_types("passing", &with_params)?
-        .build_client(false)
+        // A machine of it is bytes, which must not be printed.
+        .skip_debug([format!(".{PACKAGE}.OperationResult")])
         .extern_path(format!(".{PACKAGE}.{PARAMS}"), "crate::passing::Params")
-        .compile_fds(with_bytes(files.clone(), &["Drivers", "Machines"], &AS_BYTES)?)?;
+        .compile_fds(with_bytes(files.clone(), &[], &AS_BYTES)?)?;
     let with_result: Vec<&str> = DRIVEN.into_iter().chain([RESULT]).collect();
     own_types("driving", &with_result)?
         .build_server(false)

@@ -7,16 +7,18 @@ mod front;
 mod guard;
 mod historic;
 mod machines;
+mod messages;
 mod registry;
 mod reply;
 mod status;
 mod timeout;
+mod unary;
 
 use std::sync::Arc;
 
-use broker_proto::{
-    passing::{drivers_server::DriversServer, machines_server::MachinesServer},
-    v1::registry_server::RegistryServer,
+use broker_proto::v1::{
+    drivers_server, machines_server,
+    registry_server::{self, RegistryServer},
 };
 use tonic::service::Routes;
 use tonic_health::{ServingStatus, server::HealthReporter};
@@ -34,6 +36,10 @@ use crate::{dispatch::Dispatcher, inspect::Rooms};
 pub const MAX_FRAME: usize = 16 * 1024 * 1024;
 /// The largest request of anyone else that is read. User data is bounded besides.
 pub const MAX_MESSAGE: usize = 4 * 1024 * 1024;
+
+/// Our own services, as health knows them.
+const SERVICES: [&str; 3] =
+    [drivers_server::SERVICE_NAME, machines_server::SERVICE_NAME, registry_server::SERVICE_NAME];
 
 /// All services, with health and reflection.
 pub async fn front(
@@ -55,25 +61,19 @@ pub async fn front(
         .register_encoded_file_descriptor_set(broker_proto::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()?;
-    reporter.set_serving::<DriversServer<DriversDoor>>().await;
-    reporter.set_serving::<MachinesServer<machines::Machines>>().await;
-    reporter.set_serving::<RegistryServer<registry::RegistryDoor>>().await;
-    let drivers = DriversServer::new(DriversDoor(drivers))
-        .max_decoding_message_size(MAX_FRAME)
-        .max_encoding_message_size(MAX_MESSAGE);
-    let machines_service = MachinesServer::from_arc(Arc::clone(&machines))
-        .max_decoding_message_size(MAX_MESSAGE)
-        // A list is one answer, however long.
-        .max_encoding_message_size(usize::MAX);
+    for service in SERVICES {
+        reporter.set_service_status(service, ServingStatus::Serving).await;
+    }
+    let drivers = DriversDoor(drivers);
     let registry = RegistryServer::new(registry).max_decoding_message_size(MAX_MESSAGE);
     let others = Routes::new(registry).add_service(health).add_service(reflection).prepare();
-    Ok((Front { entrance, machines, machines_service, drivers, others }, reporter))
+    Ok((Front { entrance, machines, drivers, others }, reporter))
 }
 
 /// Says on the health service that this broker takes no more work.
 pub async fn not_serving(health: &HealthReporter) {
-    // The name of the whole, which most probes ask for.
-    health.set_service_status("", ServingStatus::NotServing).await;
-    health.set_not_serving::<DriversServer<DriversDoor>>().await;
-    health.set_not_serving::<MachinesServer<machines::Machines>>().await;
+    // The empty one is the name of the whole, which most probes ask for.
+    for service in ["", drivers_server::SERVICE_NAME, machines_server::SERVICE_NAME] {
+        health.set_service_status(service, ServingStatus::NotServing).await;
+    }
 }

@@ -7,8 +7,11 @@ mod asked;
 pub mod codec;
 pub mod driving;
 mod encoded;
+mod fields;
+mod machine;
 mod params;
 pub mod passing;
+mod submission;
 
 /// Package `machinebroker.v1`: drivers dial in, controllers submit, operators look.
 pub mod v1 {

@@ -9,24 +9,31 @@
 include!(concat!(env!("OUT_DIR"), "/passing/machinebroker.v1.rs"));
 include!(concat!(env!("OUT_DIR"), "/passing_debug.rs"));
 
-pub use crate::params::{Native, Params, Parts};
+pub use crate::{
+    fields::Unreadable,
+    machine::EncodedMachine,
+    params::{Native, Params, Parts},
+    submission::{MachineAsked, Submission, Submitted},
+};
 
-impl MachineResponse {
-    /// Whether all texts are texts: what a driver sent is not passed on before this was asked, since who
-    /// reads it would give up the whole stream.
-    pub fn is_sound(&self) -> bool {
-        // Nearly all are ASCII, and that is told sooner.
-        let is_text =
-            |bytes: &prost::bytes::Bytes| bytes.is_ascii() || std::str::from_utf8(bytes).is_ok();
-        is_text(&self.provider_id)
-            && is_text(&self.node_name)
-            && is_text(&self.last_known_state)
-            && self.addresses.iter().all(|one| is_text(&one.r#type) && is_text(&one.address))
+impl std::fmt::Debug for OperationResult {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OperationResult")
+            .field("code", &self.code)
+            .field("message", &self.message)
+            .field("retry_after", &self.retry_after)
+            .field("payload", &self.payload)
+            .finish()
     }
+}
 
-    /// A copy of its own, which does not keep alive all that arrived together with it.
-    pub fn detached(&self) -> Self {
-        use prost::Message as _;
-        Self::decode(prost::bytes::Bytes::from(self.encode_to_vec())).expect("just encoded")
+/// A machine is passed on unseen, and not shown.
+impl std::fmt::Debug for operation_result::Payload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Machine(_) => f.write_str("Machine([hidden])"),
+            Self::List(list) => f.debug_tuple("List").field(list).finish(),
+            Self::VolumeIds(ids) => f.debug_tuple("VolumeIds").field(ids).finish(),
+        }
     }
 }

@@ -53,6 +53,13 @@ impl From<Bytes> for Sensitive {
     }
 }
 
+/// The same.
+impl From<&[u8]> for Sensitive {
+    fn from(received: &[u8]) -> Self {
+        Self::new(received)
+    }
+}
+
 impl PartialEq for Sensitive {
     fn eq(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()

@@ -160,17 +160,17 @@ struct Names {
 
 impl ClassNames {
     /// Reads the name of a class as it came.
-    pub(super) fn read(&self, named: &Bytes) -> Result<Arc<ClassName>, Error> {
+    pub(super) fn read(&self, named: &[u8]) -> Result<Arc<ClassName>, Error> {
         if let Some(newest) = &*self.0.newest.load()
-            && newest.0 == *named
+            && newest.0 == named
         {
             return Ok(Arc::clone(&newest.1));
         }
         if let Some(known) = self.0.known.get(named) {
             return Ok(Arc::clone(&known));
         }
-        let read = ClassRef::decode(named.clone())
-            .map_err(|error| Error::invalid("class", error.to_string()))?;
+        let read =
+            ClassRef::decode(named).map_err(|error| Error::invalid("class", error.to_string()))?;
         let read = Arc::new(ClassName::from(read));
         if named.len() <= LONGEST {
             if self.0.known.len() >= MOST {
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn what_is_no_name_of_a_class_is_told_so() {
-        let Err(Error::Invalid { field, .. }) = ClassNames::default().read(&"\u{1}".into()) else {
+        let Err(Error::Invalid { field, .. }) = ClassNames::default().read(b"\x01") else {
             panic!("it was read");
         };
         assert_eq!(field, "class");

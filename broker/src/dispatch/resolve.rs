@@ -2,8 +2,12 @@
 
 use std::{fmt, sync::Arc};
 
-use broker_proto::{passing, v1};
+use broker_proto::{
+    passing::{GetVolumeIDsRequest, ListMachinesRequest, MachineAsked},
+    v1,
+};
 use broker_secret::Sensitive;
+use prost::Message as _;
 
 use super::{ClassName, ClassNames, Error, class_name::MAX_TEXT};
 use crate::{
@@ -51,41 +55,39 @@ impl Ask {
         Self::of(verb, class, machine, words, request.wait_for_driver)
     }
 
-    /// As it came.
-    pub fn passed_on(
-        verb: Verb,
-        request: passing::MachineRequest,
-        names: &ClassNames,
-    ) -> Result<Box<Self>, Error> {
-        let machine = std::str::from_utf8(&request.machine_name)
+    /// As it came: the request of this verb, encoded.
+    pub fn read(verb: Verb, message: &[u8], names: &ClassNames) -> Result<Box<Self>, Error> {
+        match verb {
+            Verb::Create | Verb::Initialize | Verb::Delete | Verb::GetStatus => {
+                Self::about(verb, &MachineAsked::read(message).map_err(unreadable)?, names)
+            }
+            Verb::List => {
+                let request = ListMachinesRequest::decode(message).map_err(unreadable)?;
+                let words = Words { provider_id: request.provider_id, ..Words::default() };
+                let class = names.read(&request.class)?;
+                Ok(Self::of(verb, class, "".into(), words, request.wait_for_driver))
+            }
+            Verb::GetVolumeIds => {
+                let request = GetVolumeIDsRequest::decode(message).map_err(unreadable)?;
+                let words = Words { volume_specs: request.volume_specs, ..Words::default() };
+                let class = names.read(&request.class)?;
+                Ok(Self::of(verb, class, "".into(), words, request.wait_for_driver))
+            }
+        }
+    }
+
+    fn about(verb: Verb, asked: &MachineAsked<'_>, names: &ClassNames) -> Result<Box<Self>, Error> {
+        let machine = std::str::from_utf8(asked.machine_name)
             .map_err(|_| Error::invalid("machine_name", "is not a text"))?;
-        let (class, machine) = (names.read(&request.class)?, machine.into());
+        let class = names.read(asked.class)?;
         let words = Words {
-            provider_id: request.provider_id,
-            last_known_state: request.last_known_state,
-            user_data: request.user_data.map(Sensitive::from),
-            request_id: request.request_id,
+            provider_id: asked.provider_id.to_owned(),
+            last_known_state: asked.last_known_state.to_owned(),
+            user_data: asked.user_data.map(Sensitive::from),
+            request_id: asked.request_id.to_owned(),
             volume_specs: Vec::new(),
         };
-        Ok(Self::of(verb, class, machine, words, request.wait_for_driver))
-    }
-
-    pub fn list(
-        request: passing::ListMachinesRequest,
-        names: &ClassNames,
-    ) -> Result<Box<Self>, Error> {
-        let words = Words { provider_id: request.provider_id, ..Words::default() };
-        let class = names.read(&request.class)?;
-        Ok(Self::of(Verb::List, class, "".into(), words, request.wait_for_driver))
-    }
-
-    pub fn volume_ids(
-        request: passing::GetVolumeIDsRequest,
-        names: &ClassNames,
-    ) -> Result<Box<Self>, Error> {
-        let words = Words { volume_specs: request.volume_specs, ..Words::default() };
-        let class = names.read(&request.class)?;
-        Ok(Self::of(Verb::GetVolumeIds, class, "".into(), words, request.wait_for_driver))
+        Ok(Self::of(verb, class, machine.into(), words, asked.wait_for_driver))
     }
 
     fn of(
@@ -208,6 +210,11 @@ impl Ask {
             )),
         }
     }
+}
+
+/// Whoever sent this does not speak our language.
+fn unreadable(error: impl fmt::Display) -> Error {
+    Error::invalid("request", error.to_string())
 }
 
 /// A kind that nobody serves is worth saying before a class that nobody knows.

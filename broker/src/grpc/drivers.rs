@@ -1,21 +1,28 @@
 //! The drivers' door: handshake, seat, session; and their questions for classes and secrets.
 
+mod incoming;
 mod outgoing;
 mod stream;
 
 use std::{borrow::Cow, ops::Deref, sync::Arc, time::Duration};
 
-use broker_proto::{
-    passing::{DriverSide, drivers_server},
-    v1,
+use broker_proto::v1;
+use bytes::Bytes;
+use futures::{
+    FutureExt as _, StreamExt as _,
+    future::{BoxFuture, ready},
 };
+use hyper::{Request, Response, body::Incoming};
+use prost::Message;
 use tokio::sync::oneshot;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tonic::{Request, Response, Status, Streaming};
+use tonic::Status;
 use tracing::{Instrument as _, field::Empty};
 
-use self::outgoing::ToDriver;
-use super::{entrance::caller, status};
+use self::{incoming::FromDriver, outgoing::ToDriver};
+use super::{
+    MAX_FRAME, MAX_MESSAGE, front::names, messages::Messages, reply::Reply, status, timeout, unary,
+};
 use crate::{
     audit::{self, Audit, Event, Record},
     auth::{Auth, Caller, Territory},
@@ -84,15 +91,39 @@ impl Deref for DriversDoor {
     }
 }
 
-#[tonic::async_trait]
-impl drivers_server::Drivers for DriversDoor {
-    type RegisterStream = ToDriver;
-
-    async fn register(
+impl DriversDoor {
+    pub(super) fn answer(
         &self,
-        request: Request<Streaming<DriverSide>>,
-    ) -> Result<Response<Self::RegisterStream>, Status> {
-        let caller = caller(&request)?;
+        request: Request<Incoming>,
+        caller: Arc<Caller>,
+    ) -> BoxFuture<'static, Response<Reply>> {
+        let door = self.clone();
+        match names(&request).1 {
+            "Register" => {
+                let answer = self.register(request, caller);
+                ready(answer.unwrap_or_else(Status::into_http)).boxed()
+            }
+            "GetMachineClass" => async move {
+                let asked = question(request).await;
+                let class = asked.and_then(|meta| door.get_machine_class(meta, caller));
+                unary::respond(class.map(|class| unary::message(&class)))
+            }
+            .boxed(),
+            "GetSecret" => async move {
+                let asked = question(request).await;
+                let secret = asked.and_then(|meta| door.get_secret(meta, caller));
+                unary::respond(secret.map(|secret| unary::secret_message(&secret)))
+            }
+            .boxed(),
+            _ => ready(Status::unimplemented("there is no such method").into_http()).boxed(),
+        }
+    }
+
+    fn register(
+        &self,
+        request: Request<Incoming>,
+        caller: Arc<Caller>,
+    ) -> Result<Response<Reply>, Status> {
         let unregistered = self.bounds.unregistered.take(self.auth.counts_as(&caller));
         let unregistered = unregistered.map_err(|taken| {
             if self.bounds.refusals.tell(&caller) {
@@ -102,7 +133,8 @@ impl drivers_server::Drivers for DriversDoor {
         })?;
         let (farewell, last) = oneshot::channel();
         let (outbound, stream) = ToDriver::new(last);
-        let (door, mut inbound) = (self.clone(), request.into_inner());
+        let inbound = Messages::new(request.into_body(), MAX_FRAME);
+        let (door, mut inbound) = (self.clone(), FromDriver(inbound));
         let span = tracing::info_span!("session", driver = Empty, id = Empty);
         let serve = async move {
             // Lent, not given: what moves into a future within this one has its place in both.
@@ -113,39 +145,33 @@ impl drivers_server::Drivers for DriversDoor {
             }
         };
         self.sessions.spawn(serve.instrument(span));
-        Ok(Response::new(stream))
+        Ok(unary::answered(Reply::Messages(stream.boxed())))
     }
 
-    async fn get_machine_class(
+    fn get_machine_class(
         &self,
-        request: Request<v1::MachineClassMeta>,
-    ) -> Result<Response<v1::MachineClass>, Status> {
-        let caller = caller(&request)?;
-        let meta = request.into_inner();
+        meta: v1::MachineClassMeta,
+        caller: Arc<Caller>,
+    ) -> Result<v1::MachineClass, Status> {
         let asking = self.asking(meta.session_token, caller, Event::ClassDenied)?;
         let found = asking.scope(&*self.catalog).class(&meta.name);
         self.metrics.class_read(&found);
         match found {
-            Ok(class) => Ok(Response::new(v1::MachineClass {
+            Ok(class) => Ok(v1::MachineClass {
                 data: class.json.clone(),
                 error: String::new(),
                 revision: class.revision,
-            })),
+            }),
             Err(denied) => {
                 let error = asking.refuse(&denied, &self.bounds, |record| {
                     self.audit.write(|| record);
                 })?;
-                Ok(Response::new(v1::MachineClass { error, ..Default::default() }))
+                Ok(v1::MachineClass { error, ..Default::default() })
             }
         }
     }
 
-    async fn get_secret(
-        &self,
-        request: Request<v1::SecretMeta>,
-    ) -> Result<Response<v1::Secret>, Status> {
-        let caller = caller(&request)?;
-        let meta = request.into_inner();
+    fn get_secret(&self, meta: v1::SecretMeta, caller: Arc<Caller>) -> Result<v1::Secret, Status> {
         let asking = self.asking(meta.session_token, caller, Event::SecretDenied)?;
         let scope = asking.scope(&*self.catalog);
         let class = meta.class.map(class_id);
@@ -166,21 +192,28 @@ impl drivers_server::Drivers for DriversDoor {
                     catalog_age: self.catalog.age(),
                     ..asking.record(Event::SecretRead, audit::Outcome::Ok)
                 });
-                Ok(Response::new(v1::Secret {
+                Ok(v1::Secret {
                     data: std::mem::take(&mut *secret.to_json()),
                     error: String::new(),
                     revision: secret.revision(),
-                }))
+                })
             }
             Err(denied) => {
                 let error = asking.refuse(&denied, &self.bounds, |record| {
                     let secret = class.is_none().then(|| asked.to_string());
                     self.audit.write(|| Record { class: class.map(Cow::Owned), secret, ..record });
                 })?;
-                Ok(Response::new(v1::Secret { data: String::new(), error, revision: 0 }))
+                Ok(v1::Secret { data: String::new(), error, revision: 0 })
             }
         }
     }
+}
+
+/// What a driver asks.
+async fn question<T: Message + Default>(request: Request<Incoming>) -> Result<T, Status> {
+    let mut time = timeout::of(request.headers())?;
+    let message: Bytes = unary::read(request, MAX_MESSAGE, &mut time).await?;
+    T::decode(message).map_err(|error| Status::internal(error.to_string()))
 }
 
 /// A driver that asks for a class or a secret.

@@ -5,13 +5,10 @@
 
 use std::{convert::Infallible, fmt, sync::Arc, time::Duration};
 
-use broker_proto::passing::{
-    drivers_server::{self, DriversServer},
-    machines_server::{self, MachinesServer},
-};
+use broker_proto::v1::{drivers_server, machines_server};
 use futures::{
     FutureExt as _,
-    future::{BoxFuture, ready},
+    future::{BoxFuture, Map, ready},
 };
 use hyper::body::Incoming;
 use tokio::time;
@@ -40,9 +37,7 @@ use crate::auth::Caller;
 pub struct Front {
     pub(super) entrance: Entrance,
     pub(super) machines: Arc<Machines>,
-    /// The same door, as tonic opens it: for all but the calls about one machine.
-    pub(super) machines_service: MachinesServer<Machines>,
-    pub(super) drivers: DriversServer<DriversDoor>,
+    pub(super) drivers: DriversDoor,
     pub(super) others: Routes,
 }
 
@@ -53,14 +48,14 @@ pub struct Usher {
     pub peer: Peer,
 }
 
-type Answering = BoxFuture<'static, Result<Response<Reply>, Infallible>>;
+type Answering = BoxFuture<'static, Response<Reply>>;
 
 impl hyper::service::Service<Request<Incoming>> for Usher {
     type Response = Response<Reply>;
     type Error = Infallible;
-    type Future = Answering;
+    type Future = Map<Answering, fn(Response<Reply>) -> Result<Response<Reply>, Infallible>>;
 
-    fn call(&self, request: Request<Incoming>) -> Answering {
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
         let request = answer_to_historic_names(request);
         match self.front.entrance.check(&self.peer, request) {
             Passage::Now(passed) => self.front.lead(passed),
@@ -69,6 +64,7 @@ impl hyper::service::Service<Request<Incoming>> for Usher {
                 async move { front.lead(passing.await).await }.boxed()
             }
         }
+        .map(Ok)
     }
 }
 
@@ -76,7 +72,7 @@ impl hyper::service::Service<Request<Incoming>> for Usher {
 fn from(
     service: impl Future<Output = Result<Response<Body>, Infallible>> + Send + 'static,
 ) -> Answering {
-    service.map(|answer| answer.map(|answer| answer.map(Reply::from))).boxed()
+    service.map(|Ok(answer)| answer.map(Reply::from)).boxed()
 }
 
 /// Ends with the caller's time, if it said how long it waits. Calls about machines have their own way to
@@ -85,29 +81,27 @@ fn within(patience: Option<Duration>, answering: Answering) -> Answering {
     let Some(patience) = patience else { return answering };
     let answer = time::timeout(patience, answering);
     let late = || Status::deadline_exceeded("no answer within the time given").into_http();
-    answer.map(move |answer| answer.unwrap_or_else(|_| Ok(late()))).boxed()
+    answer.map(move |answer| answer.unwrap_or_else(|_| late())).boxed()
 }
 
 impl Front {
     fn lead(&self, passed: Passed<Incoming>) -> Answering {
         let (request, caller) = match passed {
             Ok(passed) => passed,
-            Err(status) => return ready(Ok(status.into_http())).boxed(),
+            Err(status) => return ready(status.into_http()).boxed(),
         };
         let patience = || timeout::of(request.headers()).ok().flatten();
-        let path = request.uri().path();
-        let (service, method) = path.trim_start_matches('/').split_once('/').unwrap_or_default();
-        match service {
-            machines_server::SERVICE_NAME => match self.machines.unary(method) {
-                Some(call) => call.answer(request, caller).map(Ok).boxed(),
-                None => from(self.machines_service.clone().call(of(caller, request))),
-            },
-            drivers_server::SERVICE_NAME => {
-                within(patience(), from(self.drivers.clone().call(of(caller, request))))
-            }
+        match names(&request).0 {
+            machines_server::SERVICE_NAME => self.machines.answer(request, caller),
+            drivers_server::SERVICE_NAME => self.drivers.answer(request, caller),
             _ => within(patience(), from(self.others.clone().call(of(caller, request)))),
         }
     }
+}
+
+/// The service and its method.
+pub(super) fn names(request: &Request<Incoming>) -> (&str, &str) {
+    request.uri().path().trim_start_matches('/').split_once('/').unwrap_or_default()
 }
 
 /// The request, so that tonic carries who it is from to the door.

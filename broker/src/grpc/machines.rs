@@ -1,28 +1,23 @@
 //! The controllers' door.
 
 mod submissions;
-mod unary;
 
-use std::{
-    pin::{Pin, pin},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use broker_proto::{
-    passing::{
-        GetVolumeIDsRequest, ListMachinesRequest, MachineRequest, MachineResponse, SubmitRequest,
-        SubmitResponse, machines_server,
-    },
-    v1::{GetVolumeIDsResponse, ListMachinesResponse},
+use broker_proto::v1::{GetVolumeIDsResponse, ListMachinesResponse};
+use bytes::Bytes;
+use futures::{
+    FutureExt as _, StreamExt as _,
+    future::{BoxFuture, ready},
 };
-use futures::{FutureExt as _, Stream};
-use hyper::{HeaderMap, body::Incoming, header::HeaderName};
-use tokio::time::{self, Instant};
-use tonic::{Request, Response, Status, Streaming, codegen::http};
+use hyper::{HeaderMap, Request, Response, body::Incoming, header::HeaderName};
+use tonic::Status;
 
 use self::submissions::Submissions;
-use super::{entrance::caller, guard::while_allowed, reply::Reply, status, timeout};
+use super::{
+    MAX_MESSAGE, front::names, guard::while_allowed, messages::Messages, reply::Reply, status,
+    timeout, unary,
+};
 use crate::{
     auth::{Act, Auth, Caller, Denied, Need, Subject},
     bounds::Bounds,
@@ -30,9 +25,6 @@ use crate::{
     driver::Verb,
     operation::{Answer, Payload, Trace},
 };
-
-/// How long a request may take to come, where its caller says nothing of time.
-const READ_WITHIN: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug)]
 pub(super) struct Machines {
@@ -47,49 +39,65 @@ impl Machines {
         Self { dispatcher, auth, bounds, names: ClassNames::default() }
     }
 
-    /// Answers a call about one machine, which most are; `None` for all others.
-    pub(super) fn unary(self: &Arc<Self>, method: &str) -> Option<Unary> {
-        let verb = match method {
+    pub(super) fn answer(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+        caller: Arc<Caller>,
+    ) -> BoxFuture<'static, Response<Reply>> {
+        let verb = match names(&request).1 {
             "CreateMachine" => Verb::Create,
             "InitializeMachine" => Verb::Initialize,
             "DeleteMachine" => Verb::Delete,
             "GetMachineStatus" => Verb::GetStatus,
-            _ => return None,
+            "ListMachines" => Verb::List,
+            "GetVolumeIDs" => Verb::GetVolumeIds,
+            "Submit" => {
+                let answer = self.submit(request, caller);
+                return ready(answer.unwrap_or_else(Status::into_http)).boxed();
+            }
+            _ => {
+                return ready(Status::unimplemented("there is no such method").into_http()).boxed();
+            }
         };
-        Some(Unary { door: Arc::clone(self), verb })
+        let door = Arc::clone(self);
+        async move { unary::respond(door.unary(verb, request, caller).await) }.boxed()
     }
 
-    /// For tonic's service, which has to have all methods: [`Unary`] is quicker, and called instead.
-    async fn machine(
+    async fn unary(
         &self,
         verb: Verb,
-        request: Request<MachineRequest>,
-    ) -> Result<Response<MachineResponse>, Status> {
-        let (origin, timeout) = (origin(&request)?, timeout::of(request.metadata().as_ref()));
-        let asked = self.about(verb, request.into_inner(), origin, timeout).await;
-        asked.map(Response::new)
+        request: Request<Incoming>,
+        caller: Arc<Caller>,
+    ) -> Result<Bytes, Status> {
+        let origin = origin(request.headers(), caller);
+        let (mut time, wrong) = match timeout::of(request.headers()) {
+            Ok(time) => (time, None),
+            Err(error) => (None, Some(error)),
+        };
+        let message = unary::read(request, MAX_MESSAGE, &mut time).await?;
+        let ask = Ask::read(verb, &message, &self.names)?.by(origin);
+        let (ask, timeout) = self.admit(ask, wrong.map_or(Ok(time), Err))?;
+        let payload = payload(self.dispatcher.execute(ask, timeout).await)?;
+        Ok(match (verb, payload) {
+            (Verb::List, payload) => unary::message(&list(payload)),
+            (Verb::GetVolumeIds, payload) => unary::message(&volume_ids(payload)),
+            (_, Payload::Machine(machine)) => unary::encoded(machine.as_bytes()),
+            // As a machine of which nothing is said.
+            (_, Payload::None | Payload::List(_) | Payload::VolumeIds(_)) => unary::encoded(&[]),
+        })
     }
 
-    async fn about(
+    fn submit(
         &self,
-        verb: Verb,
-        request: MachineRequest,
-        origin: Origin,
-        timeout: Result<Option<Duration>, Error>,
-    ) -> Result<MachineResponse, Status> {
-        let ask = Ask::passed_on(verb, request, &self.names)?.by(origin);
-        self.execute(ask, timeout).await.map(machine)
-    }
-
-    async fn execute(
-        &self,
-        ask: Box<Ask>,
-        timeout: Result<Option<Duration>, Error>,
-    ) -> Result<Payload, Status> {
-        match self.admit(ask, timeout) {
-            Ok((ask, timeout)) => payload(self.dispatcher.execute(ask, timeout).await),
-            Err(error) => Err(error.into()),
-        }
+        request: Request<Incoming>,
+        caller: Arc<Caller>,
+    ) -> Result<Response<Reply>, Status> {
+        let origin = origin(request.headers(), Arc::clone(&caller));
+        let requests = Messages::new(request.into_body(), MAX_MESSAGE);
+        let answers = Submissions::new(self.clone(), origin, requests);
+        let guard = (&self.auth, &self.bounds);
+        let answers = while_allowed(answers, guard, caller, Need::Controller)?;
+        Ok(unary::answered(Reply::Messages(answers.boxed())))
     }
 
     /// Whether it may be asked for, and for how long. If not, that is written down.
@@ -123,109 +131,8 @@ impl Machines {
     }
 }
 
-#[tonic::async_trait]
-impl machines_server::Machines for Machines {
-    type SubmitStream = Pin<Box<dyn Stream<Item = Result<SubmitResponse, Status>> + Send>>;
-
-    async fn create_machine(
-        &self,
-        request: Request<MachineRequest>,
-    ) -> Result<Response<MachineResponse>, Status> {
-        self.machine(Verb::Create, request).await
-    }
-
-    async fn initialize_machine(
-        &self,
-        request: Request<MachineRequest>,
-    ) -> Result<Response<MachineResponse>, Status> {
-        self.machine(Verb::Initialize, request).await
-    }
-
-    async fn delete_machine(
-        &self,
-        request: Request<MachineRequest>,
-    ) -> Result<Response<MachineResponse>, Status> {
-        self.machine(Verb::Delete, request).await
-    }
-
-    async fn get_machine_status(
-        &self,
-        request: Request<MachineRequest>,
-    ) -> Result<Response<MachineResponse>, Status> {
-        self.machine(Verb::GetStatus, request).await
-    }
-
-    async fn list_machines(
-        &self,
-        request: Request<ListMachinesRequest>,
-    ) -> Result<Response<ListMachinesResponse>, Status> {
-        let (origin, timeout) = (origin(&request)?, timeout::of(request.metadata().as_ref()));
-        let ask = Ask::list(request.into_inner(), &self.names)?.by(origin);
-        self.execute(ask, timeout).await.map(list).map(Response::new)
-    }
-
-    async fn get_volume_i_ds(
-        &self,
-        request: Request<GetVolumeIDsRequest>,
-    ) -> Result<Response<GetVolumeIDsResponse>, Status> {
-        let (origin, timeout) = (origin(&request)?, timeout::of(request.metadata().as_ref()));
-        let ask = Ask::volume_ids(request.into_inner(), &self.names)?.by(origin);
-        self.execute(ask, timeout).await.map(volume_ids).map(Response::new)
-    }
-
-    async fn submit(
-        &self,
-        request: Request<Streaming<SubmitRequest>>,
-    ) -> Result<Response<Self::SubmitStream>, Status> {
-        let origin = origin(&request)?;
-        let caller = origin.caller.clone();
-        let answers = Submissions::new(self.clone(), origin, request.into_inner());
-        let guard = (&self.auth, &self.bounds);
-        while_allowed(answers, guard, caller, Need::Controller).map(Response::new)
-    }
-}
-
-/// A call about one machine, on its way.
-pub(super) struct Unary {
-    door: Arc<Machines>,
-    verb: Verb,
-}
-
-impl Unary {
-    pub(super) async fn answer(
-        self,
-        request: http::Request<Incoming>,
-        caller: Arc<Caller>,
-    ) -> http::Response<Reply> {
-        unary::respond(self.machine(request, caller).await)
-    }
-
-    async fn machine(
-        &self,
-        request: http::Request<Incoming>,
-        caller: Arc<Caller>,
-    ) -> Result<MachineResponse, Status> {
-        let origin = Origin { caller, trace: trace(request.headers()) };
-        let mut time = timeout::of(request.headers());
-        let mut reading = pin!(unary::read(request));
-        let request = match reading.as_mut().now_or_never() {
-            // Mostly it has come with its head, and nobody waits.
-            Some(read) => read?,
-            None => {
-                let (given, began) = (time.as_ref().ok().copied().flatten(), Instant::now());
-                let read = time::timeout(given.unwrap_or(READ_WITHIN), reading).await;
-                let late = |_| Status::deadline_exceeded("the request did not come in time");
-                let request = read.map_err(late)??;
-                time = time.map(|given| given.map(|time| time.saturating_sub(began.elapsed())));
-                request
-            }
-        };
-        self.door.about(self.verb, request, origin, time).await
-    }
-}
-
-fn origin<T>(request: &Request<T>) -> Result<Origin, Status> {
-    Ok(Origin { caller: caller(request)?, trace: trace(request.metadata().as_ref()) })
+fn origin(headers: &HeaderMap, caller: Arc<Caller>) -> Origin {
+    Origin { caller, trace: trace(headers) }
 }
 
 fn trace(headers: &HeaderMap) -> Option<Arc<Trace>> {
@@ -243,13 +150,6 @@ fn payload(result: Result<Answered, Error>) -> Result<Payload, Status> {
     // Most answers have one reader, who need not copy.
     let Answer { payload, .. } = Arc::unwrap_or_clone(answer);
     Ok(payload)
-}
-
-fn machine(payload: Payload) -> MachineResponse {
-    match payload {
-        Payload::Machine(machine) => machine,
-        Payload::None | Payload::List(_) | Payload::VolumeIds(_) => MachineResponse::default(),
-    }
 }
 
 fn list(payload: Payload) -> ListMachinesResponse {

@@ -1,12 +1,13 @@
 //! What a call is answered with.
 
 use std::{
-    mem,
+    fmt, mem,
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
+use futures::{StreamExt as _, stream::BoxStream};
 use hyper::{
     HeaderMap,
     body::{Body as HttpBody, Frame, SizeHint},
@@ -15,10 +16,12 @@ use hyper::{
 use tonic::{Status, body::Body};
 
 /// The body of an answer.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub enum Reply {
     /// One message with its prefix, and then that all went well.
     Message(Bytes),
+    /// Messages with their prefixes, any number at once, and then how it went.
+    Messages(BoxStream<'static, Result<Bytes, Status>>),
     /// That all went well.
     Well,
     #[default]
@@ -37,11 +40,12 @@ impl HttpBody for Reply {
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let (frame, next) = match &mut *self {
             Reply::Message(message) => (Frame::data(mem::take(message)), Reply::Well),
-            Reply::Well => {
-                let mut trailers = HeaderMap::with_capacity(1);
-                trailers.insert(Status::GRPC_STATUS, HeaderValue::from_static("0"));
-                (Frame::trailers(trailers), Reply::Over)
-            }
+            Reply::Messages(messages) => match ready!(messages.poll_next_unpin(context)) {
+                Some(Ok(messages)) => return Poll::Ready(Some(Ok(Frame::data(messages)))),
+                Some(Err(status)) => (Frame::trailers(trailers(&status)?), Reply::Over),
+                None => (Frame::trailers(well()), Reply::Over),
+            },
+            Reply::Well => (Frame::trailers(well()), Reply::Over),
             Reply::Over => return Poll::Ready(None),
             Reply::Tonic(body) => return Pin::new(body).poll_frame(context),
         };
@@ -51,7 +55,7 @@ impl HttpBody for Reply {
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Reply::Message(_) | Reply::Well => false,
+            Reply::Message(_) | Reply::Messages(_) | Reply::Well => false,
             Reply::Over => true,
             Reply::Tonic(body) => body.is_end_stream(),
         }
@@ -61,8 +65,30 @@ impl HttpBody for Reply {
         match self {
             Reply::Tonic(body) => body.size_hint(),
             // Nobody asks for more: messages have their length in front of them.
-            Reply::Message(_) | Reply::Well | Reply::Over => SizeHint::default(),
+            Reply::Message(_) | Reply::Messages(_) | Reply::Well | Reply::Over => {
+                SizeHint::default()
+            }
         }
+    }
+}
+
+/// That all went well.
+fn well() -> HeaderMap {
+    let mut trailers = HeaderMap::with_capacity(1);
+    trailers.insert(Status::GRPC_STATUS, HeaderValue::from_static("0"));
+    trailers
+}
+
+/// What went wrong.
+fn trailers(status: &Status) -> Result<HeaderMap, Status> {
+    let mut trailers = HeaderMap::with_capacity(3);
+    status.add_header(&mut trailers)?;
+    Ok(trailers)
+}
+
+impl fmt::Debug for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reply")
     }
 }
 

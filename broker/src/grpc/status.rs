@@ -100,12 +100,13 @@ pub(super) fn of_answer(answer: &Answer, seen: Option<&Sighting>) -> Status {
     }
     facts.delivery(Delivery::Answered);
     if let Payload::Machine(machine) = &answer.payload {
+        let machine = machine.read().unwrap_or_default();
         for (name, text) in [
             ("provider_id", &machine.provider_id),
             ("node_name", &machine.node_name),
             ("last_known_state", &machine.last_known_state),
         ] {
-            facts.fact(name, &String::from_utf8_lossy(text));
+            facts.fact(name, text);
         }
     }
     facts.status(code, answer.message.clone(), answer.retry_after)

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use broker_proto::{passing::MachineResponse, v1};
+use broker_proto::{passing::EncodedMachine, v1};
 
 /// The machine codes: gRPC's 0 to 16, and 17 for a machine that exists but is not initialised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,8 @@ pub struct Answer {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Payload {
     None,
-    Machine(MachineResponse),
+    /// As the driver said it.
+    Machine(EncodedMachine),
     List(Vec<v1::Machine>),
     VolumeIds(Vec<String>),
 }

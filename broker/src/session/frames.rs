@@ -1,12 +1,8 @@
 //! What goes to a driver, as the transport takes it.
 
-use std::{
-    pin::Pin,
-    task::{Context, Poll},
-};
+use std::task::{Context, Poll};
 
 use broker_proto::passing::BrokerSide;
-use futures::Stream;
 
 use super::SessionHandle;
 
@@ -15,11 +11,15 @@ use super::SessionHandle;
 #[derive(Debug)]
 pub struct Frames(pub(super) SessionHandle);
 
-impl Stream for Frames {
-    type Item = BrokerSide;
-
-    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<BrokerSide>> {
-        self.0.poll_frame(context)
+impl Frames {
+    /// Hands over all frames that there are, for as long as `take` says that it has room; pending if there
+    /// are none, `None` at the end.
+    pub fn poll_next(
+        &mut self,
+        context: &mut Context<'_>,
+        take: impl FnMut(&BrokerSide) -> bool,
+    ) -> Poll<Option<()>> {
+        self.0.poll_frames(context, take)
     }
 }
 

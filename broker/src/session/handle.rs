@@ -219,16 +219,23 @@ impl SessionHandle {
         self.0.nudge.notify_one();
     }
 
-    /// For the transport: the next frame, once there is one; `None` at the end.
-    pub(super) fn poll_frame(&self, context: &mut Context<'_>) -> Poll<Option<BrokerSide>> {
+    /// For the transport: the next frames, once there are some; `None` at the end.
+    pub(super) fn poll_frames(
+        &self,
+        context: &mut Context<'_>,
+        mut take: impl FnMut(&BrokerSide) -> bool,
+    ) -> Poll<Option<()>> {
         // Before looking, so that what comes in between is not missed.
         self.0.writer.register(context.waker());
         let mut state = self.state();
         let State::Open(open) = &mut *state else { return Poll::Ready(None) };
-        match open.machine.next_frame(Instant::now()) {
-            Some(frame) => Poll::Ready(Some(frame)),
-            None => Poll::Pending,
+        let now = Instant::now();
+        let Some(first) = open.machine.next_frame(now) else { return Poll::Pending };
+        let mut has_room = take(&first);
+        while has_room && let Some(frame) = open.machine.next_frame(now) {
+            has_room = take(&frame);
         }
+        Poll::Ready(Some(()))
     }
 
     /// Does what is due. Returns when to look again.

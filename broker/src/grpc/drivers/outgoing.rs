@@ -6,17 +6,20 @@ use std::{
 };
 
 use broker_proto::passing::BrokerSide;
-use futures::{FutureExt as _, Stream, StreamExt as _};
+use bytes::{Bytes, BytesMut};
+use futures::{FutureExt as _, Stream};
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 
-use crate::session::Frames;
+use crate::{grpc::messages::put_message, session::Frames};
 
 /// The way to a driver during the handshake.
 pub(super) type Outbound = mpsc::Sender<Outgoing>;
 
 /// Frames of a handshake on their way to the transport.
 const HANDSHAKE: usize = 4;
+/// So many bytes are sent together at most, or a little more.
+const SEND_AT: usize = 32 * 1024;
 
 /// What is said to a driver.
 pub(super) enum Outgoing {
@@ -54,21 +57,33 @@ impl ToDriver {
     }
 }
 
+/// Each item is as many frames as there are.
 impl Stream for ToDriver {
-    type Item = Result<BrokerSide, Status>;
+    type Item = Result<Bytes, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
             self.stage = match &mut self.stage {
                 Stage::Handshake(frames) => match ready!(frames.poll_recv(context)) {
-                    Some(Outgoing::Frame(frame)) => return Poll::Ready(Some(Ok(*frame))),
+                    Some(Outgoing::Frame(frame)) => {
+                        let mut bytes = BytesMut::new();
+                        put_message(&*frame, &mut bytes);
+                        return Poll::Ready(Some(Ok(bytes.freeze())));
+                    }
                     Some(Outgoing::Session(frames)) => Stage::Session(frames),
                     None => Stage::Farewell,
                 },
-                Stage::Session(frames) => match ready!(frames.poll_next_unpin(context)) {
-                    Some(frame) => return Poll::Ready(Some(Ok(frame))),
-                    None => Stage::Farewell,
-                },
+                Stage::Session(frames) => {
+                    let mut bytes = BytesMut::new();
+                    let put = |frame: &BrokerSide| {
+                        put_message(frame, &mut bytes);
+                        bytes.len() < SEND_AT
+                    };
+                    match ready!(frames.poll_next(context, put)) {
+                        Some(()) => return Poll::Ready(Some(Ok(bytes.freeze()))),
+                        None => Stage::Farewell,
+                    }
+                }
                 Stage::Farewell => {
                     let last = ready!(self.farewell.poll_unpin(context));
                     self.stage = Stage::Over;

@@ -16,11 +16,12 @@ use broker_proto::{
 use bytes::Bytes;
 use tokio::time::{sleep, timeout};
 use tokio_stream::StreamExt as _;
-use tonic::{Code, Status, Streaming};
+use tonic::{Code, Status};
 
 use super::{
     super::status,
     Drivers,
+    incoming::FromDriver,
     outgoing::{Outbound, Outgoing},
 };
 use crate::{
@@ -68,7 +69,7 @@ impl Drivers {
     /// The error is what the driver is told at the end, where it did not end it itself.
     pub(super) async fn serve(
         &self,
-        inbound: &mut Streaming<DriverSide>,
+        inbound: &mut FromDriver,
         outbound: Outbound,
         caller: &Caller,
         unregistered: Place,
@@ -85,7 +86,7 @@ impl Drivers {
     /// Steps 1 to 4. `None` if the driver left before it registered.
     async fn meet(
         &self,
-        inbound: &mut Streaming<DriverSide>,
+        inbound: &mut FromDriver,
         outbound: Outbound,
         caller: &Caller,
         unregistered: Place,
@@ -178,7 +179,7 @@ impl Drivers {
     async fn attend(
         &self,
         admitted: &mut Admitted,
-        inbound: &mut Streaming<DriverSide>,
+        inbound: &mut FromDriver,
         caller: &Caller,
     ) -> End {
         let Admitted { handle, session, stranger, .. } = admitted;

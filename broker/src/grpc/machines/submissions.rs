@@ -12,58 +12,71 @@ use std::{
     time::Duration,
 };
 
-use broker_proto::passing::{
-    SubmitRequest, SubmitResponse, submit_request::Operation, submit_response::Outcome,
+use broker_proto::{
+    passing::{Submission, Submitted},
+    v1::{MachineResponse, SubmitResponse, submit_response::Outcome},
 };
+use bytes::{Bytes, BytesMut};
 use futures::{
     FutureExt as _, Stream, StreamExt as _, future::BoxFuture, stream::FuturesUnordered,
 };
 use slab::Slab;
 use tokio::time::{Instant, Sleep, sleep_until};
-use tonic::{Status, Streaming};
+use tonic::Status;
 
-use super::{Machines, list, machine, payload, volume_ids};
+use super::{Machines, list, payload, volume_ids};
 use crate::{
     dispatch::{Answered, Ask, Begun, Error, Origin, Waiting},
     driver::Verb,
-    operation::{Bell, duration},
+    grpc::messages::{self, Messages},
+    operation::{Bell, Payload, duration},
+    turns::turn,
 };
 
 /// How many operations of one stream run at once; beyond that it is not read.
 const AT_ONCE: usize = 10_000;
+/// So many bytes of answers are sent together at most, or a little more.
+const SEND_AT: usize = 32 * 1024;
 
 pub(super) struct Submissions {
     door: Machines,
     origin: Origin,
     /// `None` once the caller has said all.
-    requests: Option<Streaming<SubmitRequest>>,
-    waiting: Slab<Submitted>,
+    requests: Option<Messages>,
+    /// Those that are to be sent next, each with its prefix.
+    answers: BytesMut,
+    waiting: Slab<Waits>,
     bell: Arc<Bell>,
     /// Those of `waiting` that are over, or were when the bell was rung.
     over: Vec<usize>,
     /// When they were found to be: their time ends there, however slowly the caller reads.
     over_at: Instant,
     /// What takes more than one attempt.
-    later: FuturesUnordered<BoxFuture<'static, SubmitResponse>>,
+    later: FuturesUnordered<BoxFuture<'static, (u64, Verb, Answer)>>,
     /// When one of `waiting` may be due. Never later than that.
     alarm: Pin<Box<Sleep>>,
     /// The alarm or `later` has to be looked at once more before this can wait.
     is_new: bool,
+    /// Why there is nothing more to read, to be told behind the answers that are there.
+    broken: Option<Status>,
 }
 
-struct Submitted {
+type Answer = Result<Answered, Error>;
+
+struct Waits {
     tag: u64,
     verb: Verb,
     waiting: Waiting,
 }
 
 impl Submissions {
-    pub(super) fn new(door: Machines, origin: Origin, requests: Streaming<SubmitRequest>) -> Self {
+    pub(super) fn new(door: Machines, origin: Origin, requests: Messages) -> Self {
         let now = Instant::now();
         Self {
             door,
             origin,
             requests: Some(requests),
+            answers: BytesMut::new(),
             waiting: Slab::new(),
             bell: Arc::default(),
             over: Vec::new(),
@@ -71,44 +84,42 @@ impl Submissions {
             later: FuturesUnordered::new(),
             alarm: Box::pin(sleep_until(now)),
             is_new: false,
+            broken: None,
         }
     }
 
     /// Begins an operation. What is over at once is answered at once.
-    fn submit(&mut self, request: SubmitRequest, now: Instant) -> Option<SubmitResponse> {
-        let SubmitRequest { tag, operation, timeout } = request;
-        let begun = self.ask(operation).and_then(|ask| {
-            let verb = ask.verb;
+    fn submit(&mut self, message: &[u8], now: Instant) -> Result<(), Status> {
+        // As tonic says it: whoever sent this does not speak our language.
+        let wrong = |error: broker_proto::passing::Unreadable| Status::internal(error.to_string());
+        let Submission { tag, operation, timeout } = Submission::read(message).map_err(wrong)?;
+        let begun = self.ask(operation).and_then(|(verb, ask)| {
             let (ask, timeout) = self.door.admit(ask, timeout.map(positive).transpose())?;
             Ok((verb, self.door.dispatcher.begin(ask, timeout, now)))
         });
         match begun {
             Ok((verb, begun)) => self.go_on(tag, verb, begun),
-            Err(error) => Some(refusal(tag, error.into())),
+            Err(error) => self.refuse(tag, error.into()),
         }
+        Ok(())
     }
 
-    fn ask(&self, operation: Option<Operation>) -> Result<Box<Ask>, Error> {
-        let names = &self.door.names;
+    fn ask(&self, operation: Option<Submitted<'_>>) -> Result<(Verb, Box<Ask>), Error> {
         let (verb, request) = match operation {
-            Some(Operation::Create(request)) => (Verb::Create, request),
-            Some(Operation::Initialize(request)) => (Verb::Initialize, request),
-            Some(Operation::Delete(request)) => (Verb::Delete, request),
-            Some(Operation::GetStatus(request)) => (Verb::GetStatus, request),
-            Some(Operation::List(request)) => {
-                return Ok(Ask::list(request, names)?.by(self.origin.clone()));
-            }
-            Some(Operation::GetVolumeIds(request)) => {
-                return Ok(Ask::volume_ids(request, names)?.by(self.origin.clone()));
-            }
+            Some(Submitted::Create(request)) => (Verb::Create, request),
+            Some(Submitted::Initialize(request)) => (Verb::Initialize, request),
+            Some(Submitted::Delete(request)) => (Verb::Delete, request),
+            Some(Submitted::GetStatus(request)) => (Verb::GetStatus, request),
+            Some(Submitted::List(request)) => (Verb::List, request),
+            Some(Submitted::GetVolumeIds(request)) => (Verb::GetVolumeIds, request),
             None => return Err(Error::invalid("operation", "one must be set")),
         };
-        Ok(Ask::passed_on(verb, *request, names)?.by(self.origin.clone()))
+        Ok((verb, Ask::read(verb, request, &self.door.names)?.by(self.origin.clone())))
     }
 
-    fn go_on(&mut self, tag: u64, verb: Verb, begun: Begun) -> Option<SubmitResponse> {
+    fn go_on(&mut self, tag: u64, verb: Verb, begun: Begun) {
         match begun {
-            Begun::Over(result) => return Some(response(tag, verb, result)),
+            Begun::Over(result) => self.answer(tag, verb, result),
             Begun::Waiting(waiting) => {
                 if self.waiting.is_empty() || waiting.deadline() < self.alarm.deadline() {
                     self.alarm.as_mut().reset(waiting.deadline());
@@ -116,25 +127,49 @@ impl Submissions {
                 }
                 let entry = self.waiting.vacant_entry();
                 waiting.listen(Arc::clone(&self.bell), entry.key());
-                entry.insert(Submitted { tag, verb, waiting });
+                entry.insert(Waits { tag, verb, waiting });
             }
             Begun::Later(later) => {
                 self.is_new = true;
-                self.later.push(later.map(move |result| response(tag, verb, result)).boxed());
+                self.later.push(later.map(move |result| (tag, verb, result)).boxed());
             }
         }
-        None
     }
 
     /// Takes one off that is over, or due.
-    fn conclude(&mut self, number: usize, now: Instant) -> Option<SubmitResponse> {
-        let Submitted { tag, verb, waiting } = self.waiting.remove(number);
+    fn conclude(&mut self, number: usize, now: Instant) {
+        let Waits { tag, verb, waiting } = self.waiting.remove(number);
         let begun = self.door.dispatcher.conclude(waiting, now);
-        self.go_on(tag, verb, begun)
+        self.go_on(tag, verb, begun);
     }
 
-    /// The answer to one of those that are over, or due.
-    fn poll_over(&mut self, context: &mut Context<'_>) -> Poll<SubmitResponse> {
+    fn answer(&mut self, tag: u64, verb: Verb, result: Answer) {
+        let outcome = match (verb, payload(result)) {
+            // Nearly all are of this kind, and it is passed on as it came.
+            (_, Ok(Payload::Machine(machine))) => {
+                let length = machine.submitted_len(tag);
+                messages::put(length, &mut self.answers, |to| machine.submitted(tag, to));
+                return;
+            }
+            (Verb::List, Ok(payload)) => Outcome::List(list(payload)),
+            (Verb::GetVolumeIds, Ok(payload)) => Outcome::VolumeIds(volume_ids(payload)),
+            (_, Ok(_)) => Outcome::Machine(MachineResponse::default()),
+            (_, Err(status)) => return self.refuse(tag, status),
+        };
+        self.put(tag, outcome);
+    }
+
+    fn refuse(&mut self, tag: u64, status: Status) {
+        self.put(tag, Outcome::Error(to_message(status)));
+    }
+
+    fn put(&mut self, tag: u64, outcome: Outcome) {
+        let response = SubmitResponse { tag, outcome: Some(outcome) };
+        messages::put_message(&response, &mut self.answers);
+    }
+
+    /// Answers those that are over, or due.
+    fn poll_over(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {
             while let Some(number) = self.over.pop() {
                 let now = self.over_at;
@@ -143,8 +178,11 @@ impl Submissions {
                     .waiting
                     .get(number)
                     .is_some_and(|one| one.waiting.is_over() || one.waiting.deadline() <= now);
-                if is_over && let Some(response) = self.conclude(number, now) {
-                    return Poll::Ready(response);
+                if is_over {
+                    self.conclude(number, now);
+                }
+                if self.answers.len() >= SEND_AT {
+                    return Poll::Ready(());
                 }
             }
             if self.bell.poll(&mut self.over, context).is_ready() {
@@ -180,73 +218,66 @@ impl Submissions {
         Poll::Pending
     }
 
-    /// An answer to what was just read, or `None` when all was said.
-    fn poll_requests(
-        &mut self,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<SubmitResponse, Status>>> {
+    /// Begins what has come. Ready when all was said.
+    fn poll_requests(&mut self, context: &mut Context<'_>) -> Poll<()> {
         // Those that came together came now.
         let now = Instant::now();
+        let mut room = turn(self.waiting.len());
         while self.waiting.len() + self.later.len() < AT_ONCE
+            && self.answers.len() < SEND_AT
             && let Some(requests) = &mut self.requests
         {
-            match requests.poll_next_unpin(context) {
-                Poll::Ready(Some(Ok(request))) => {
-                    if let Some(response) = self.submit(request, now) {
-                        return Poll::Ready(Some(Ok(response)));
-                    }
+            let begun = match requests.poll_next(context) {
+                Poll::Ready(Some(request)) => request.and_then(|it| self.submit(&it, now)),
+                Poll::Ready(None) => {
+                    self.requests = None;
+                    break;
                 }
-                Poll::Ready(Some(Err(status))) => return Poll::Ready(Some(Err(status))),
-                Poll::Ready(None) => self.requests = None,
                 Poll::Pending => return Poll::Pending,
+            };
+            if let Err(status) = begun {
+                self.broken = Some(status);
+                break;
+            }
+            room -= 1;
+            if room == 0 {
+                context.waker().wake_by_ref();
+                break;
             }
         }
-        if self.requests.is_none() { Poll::Ready(None) } else { Poll::Pending }
+        if self.requests.is_none() { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 
+/// Each item is as many answers as there are.
 impl Stream for Submissions {
-    type Item = Result<SubmitResponse, Status>;
+    type Item = Result<Bytes, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
-        loop {
+        let is_over = loop {
             this.is_new = false;
-            if let Poll::Ready(response) = this.poll_over(context) {
-                return Poll::Ready(Some(Ok(response)));
+            if this.poll_over(context).is_ready() {
+                break false;
             }
-            if let Poll::Ready(Some(response)) = this.later.poll_next_unpin(context) {
-                return Poll::Ready(Some(Ok(response)));
+            while let Poll::Ready(Some((tag, verb, result))) = this.later.poll_next_unpin(context) {
+                this.answer(tag, verb, result);
             }
-            match this.poll_requests(context) {
-                Poll::Ready(Some(response)) => return Poll::Ready(Some(response)),
-                Poll::Ready(None) if this.waiting.is_empty() && this.later.is_empty() => {
-                    return Poll::Ready(None);
-                }
-                // What is new was not looked at, and so would wake nobody.
-                Poll::Ready(None) | Poll::Pending if this.is_new => {}
-                Poll::Ready(None) | Poll::Pending => return Poll::Pending,
+            let all_said = this.broken.is_none() && this.poll_requests(context).is_ready();
+            if this.broken.is_some() || all_said && this.waiting.is_empty() && this.later.is_empty()
+            {
+                break true;
             }
+            // What is new was not looked at, and so would wake nobody.
+            if !this.is_new {
+                break false;
+            }
+        };
+        if !this.answers.is_empty() {
+            return Poll::Ready(Some(Ok(this.answers.split().freeze())));
         }
+        if is_over { Poll::Ready(this.broken.take().map(Err)) } else { Poll::Pending }
     }
-}
-
-fn response(tag: u64, verb: Verb, result: Result<Answered, Error>) -> SubmitResponse {
-    let outcome = payload(result).map(|payload| match verb {
-        Verb::List => Outcome::List(list(payload)),
-        Verb::GetVolumeIds => Outcome::VolumeIds(volume_ids(payload)),
-        Verb::Create | Verb::Initialize | Verb::Delete | Verb::GetStatus => {
-            Outcome::Machine(machine(payload))
-        }
-    });
-    match outcome {
-        Ok(outcome) => SubmitResponse { tag, outcome: Some(outcome) },
-        Err(status) => refusal(tag, status),
-    }
-}
-
-fn refusal(tag: u64, status: Status) -> SubmitResponse {
-    SubmitResponse { tag, outcome: Some(Outcome::Error(to_message(status))) }
 }
 
 fn to_message(status: Status) -> tonic_types::Status {

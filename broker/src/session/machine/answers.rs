@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use broker_proto::{
-    passing::{MachineResponse, OperationResult, driver_side::Response, operation_result},
+    passing::{EncodedMachine, OperationResult, driver_side::Response, operation_result},
     v1,
 };
 
@@ -27,7 +27,7 @@ enum Content {
     None,
     /// A historic create or delete, which answers only that verb.
     Historic(Verb, Payload),
-    Machine(MachineResponse),
+    Machine(EncodedMachine),
     Page(v1::ListPage),
     VolumeIds(Vec<String>),
     /// A machine that nobody could read.
@@ -40,15 +40,16 @@ impl Reply {
         match response {
             Response::Result(result) if native => Some(Reply::native(*result)),
             Response::Create(create) if !native => {
-                let machine = MachineResponse {
-                    provider_id: create.provider_id.into(),
-                    node_name: create.node_name.into(),
+                let machine = v1::MachineResponse {
+                    provider_id: create.provider_id,
+                    node_name: create.node_name,
                     ..Default::default()
                 };
-                Some(Reply::historic(Verb::Create, create.error, Payload::Machine(machine)))
+                let payload = Payload::Machine(EncodedMachine::from(&machine));
+                Some(Reply::historic(Verb::Create, create.error, payload))
             }
             Response::Delete(delete) if !native => {
-                let payload = Payload::Machine(MachineResponse::default());
+                let payload = Payload::Machine(EncodedMachine::default());
                 Some(Reply::historic(Verb::Delete, delete.error, payload))
             }
             Response::List(list) if !native => {
@@ -77,10 +78,9 @@ impl Reply {
             retry_after: result.retry_after.and_then(duration),
             content: match result.payload {
                 None => Content::None,
-                Some(operation_result::Payload::Machine(machine)) if machine.is_sound() => {
-                    Content::Machine(machine)
+                Some(operation_result::Payload::Machine(machine)) => {
+                    EncodedMachine::check(machine).map_or(Content::Unsound, Content::Machine)
                 }
-                Some(operation_result::Payload::Machine(_)) => Content::Unsound,
                 Some(operation_result::Payload::List(page)) => Content::Page(page),
                 Some(operation_result::Payload::VolumeIds(ids)) => {
                     Content::VolumeIds(ids.volume_ids)

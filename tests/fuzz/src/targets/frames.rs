@@ -78,8 +78,7 @@ impl Ticket for Probe {
     fn answered(mut self, answer: Answer, _: Instant) {
         drop(format!("{answer:?}"));
         if let operation::Payload::Machine(machine) = &answer.payload {
-            let passed_on = machine.encode_to_vec();
-            v1::MachineResponse::decode(&*passed_on).expect("what is passed on can be read");
+            machine.read().expect("what is passed on can be read");
         }
         self.settle();
     }
