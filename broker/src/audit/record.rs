@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::line::{Clock, Line, Name, name};
+use super::line::{Clock, Line, name};
 use crate::{
     auth::{Caller, Identity},
     driver::{ClassId, OperationId, SessionId, Verb},
@@ -219,25 +219,30 @@ impl<'a> Record<'a> {
         let mut line = Line::begin(lines);
         line.time(name!("time"), self.time, clock);
         line.word(name!("event"), self.event.as_str());
-        let text = |line: &mut Line<'_>, name: Name, text: Option<&str>| {
-            if let Some(text) = text {
-                line.text(name, text);
-            }
-        };
-        text(&mut line, name!("identity"), self.identity.map(Identity::as_str));
-        text(&mut line, name!("caller"), self.caller);
+        if let Some(identity) = self.identity {
+            line.text(name!("identity"), identity.as_str());
+        }
+        if let Some(caller) = self.caller {
+            line.text(name!("caller"), caller);
+        }
         if let Some(verb) = self.verb {
             line.word(name!("verb"), verb.as_str());
         }
         if let Some(class) = &self.class {
             line.made(name!("class"), &class.0);
         }
-        text(&mut line, name!("machine"), self.machine);
-        text(&mut line, name!("secret"), self.secret.as_deref());
+        if let Some(machine) = self.machine {
+            line.text(name!("machine"), machine);
+        }
+        if let Some(secret) = &self.secret {
+            line.text(name!("secret"), secret);
+        }
         if !self.kinds.is_empty() {
             line.texts(name!("kinds"), &self.kinds);
         }
-        text(&mut line, name!("driver"), self.driver);
+        if let Some(driver) = self.driver {
+            line.text(name!("driver"), driver);
+        }
         if let Some(session) = self.session {
             line.hex(name!("session"), "", session.number());
         }
@@ -245,13 +250,12 @@ impl<'a> Record<'a> {
             line.hex(name!("operation"), OperationId::PREFIX, operation.0);
         }
         line.word(name!("outcome"), self.outcome.as_str());
-        let word = |line: &mut Line<'_>, name: Name, word: Option<&str>| {
-            if let Some(word) = word {
-                line.word(name, word);
-            }
-        };
-        word(&mut line, name!("code"), self.code);
-        word(&mut line, name!("delivery"), self.delivery.map(Delivery::as_str));
+        if let Some(code) = self.code {
+            line.word(name!("code"), code);
+        }
+        if let Some(delivery) = self.delivery {
+            line.word(name!("delivery"), delivery.as_str());
+        }
         if let Some(duration) = self.duration {
             line.millis(name!("durationMs"), duration);
         }
@@ -264,7 +268,9 @@ impl<'a> Record<'a> {
         if self.class_deleted {
             line.yes(name!("classDeleted"));
         }
-        text(&mut line, name!("message"), self.message.as_deref());
+        if let Some(message) = &self.message {
+            line.text(name!("message"), message);
+        }
         if let Some(missing) = self.lines {
             line.number(name!("lines"), missing);
         }
@@ -280,8 +286,12 @@ impl From<&ClassId> for Class {
 }
 
 /// What is written of a text: callers and drivers may send long ones.
+#[inline]
 pub fn bounded(text: &str) -> &str {
-    let end = (0..=MAX_TEXT.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    if text.len() <= MAX_TEXT {
+        return text;
+    }
+    let end = (0..=MAX_TEXT).rev().find(|at| text.is_char_boundary(*at));
     &text[..end.unwrap_or(0)]
 }
 
