@@ -154,13 +154,14 @@ impl Operation {
         }
     }
 
-    fn advance(&self, delivery: Delivery, now: Instant) {
+    /// It got as far as this, so long after its submission.
+    fn advance(&self, delivery: Delivery, after: Duration) {
         self.delivery.fetch_max(delivery as u8, Ordering::AcqRel);
         if delivery >= Delivery::Sent {
-            self.sent_after.set(now - self.submitted);
+            self.sent_after.set(after);
         }
         if delivery >= Delivery::Accepted {
-            self.accepted_after.set(now - self.submitted);
+            self.accepted_after.set(after);
         }
     }
 
@@ -217,11 +218,12 @@ impl Operation {
     }
 
     fn settle(&self, outcome: Outcome, now: Instant) {
+        let took = now - self.submitted;
         if let Outcome::Answered(_) = outcome {
-            self.advance(Delivery::Answered, now);
+            self.advance(Delivery::Answered, took);
         }
         // The ledger goes first: a caller that retries at once must not meet the ended operation.
-        self.ledger.close(self, &outcome, now);
+        self.ledger.close(self, &outcome, (now, took));
         self.end.come(outcome.clone());
         if !self.is_wanted() {
             self.ledger.unheard(self, &outcome);
@@ -252,8 +254,10 @@ impl After {
 
     /// The first word counts.
     fn set(&self, after: Duration) {
-        let nanos = u64::try_from(after.as_nanos()).unwrap_or(NOT_YET - 1);
-        self.0.compare_exchange(NOT_YET, nanos, Ordering::AcqRel, Ordering::Acquire).ok();
+        if self.0.load(Ordering::Acquire) == NOT_YET {
+            let nanos = u64::try_from(after.as_nanos()).unwrap_or(NOT_YET - 1);
+            self.0.compare_exchange(NOT_YET, nanos, Ordering::AcqRel, Ordering::Acquire).ok();
+        }
     }
 }
 

@@ -246,7 +246,12 @@ impl Ledger {
     }
 
     /// Takes an ended operation off the books. Called once per operation, by its settling.
-    pub(super) fn close(&self, operation: &Operation, outcome: &Outcome, now: Instant) {
+    pub(super) fn close(
+        &self,
+        operation: &Operation,
+        outcome: &Outcome,
+        (now, took): (Instant, Duration),
+    ) {
         if operation.request.verb.is_mutation() {
             self.release(operation, outcome, now);
         } else {
@@ -259,9 +264,8 @@ impl Ledger {
         }
         // A caller that waits for a driver to come tries again and again; that is nothing to look at.
         if operation.session().is_some() {
-            let finished = Finished::of(operation, outcome, now);
-            self.0.metrics.operation_ended(operation, outcome, finished.took);
-            self.0.recent.push(finished, now);
+            self.0.metrics.operation_ended(operation, outcome, took);
+            self.0.recent.push(Finished::of(operation, outcome, took), now);
         }
         if self.0.running_count.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.idle.notify_waiters();
