@@ -324,13 +324,13 @@ impl Dispatcher {
 
     /// Tells who changed the machine before that another does now.
     fn note_move(&self, ticket: &Ticket, to: &SessionHandle) {
-        let request = &ticket.operation().request;
+        let (operation, instance) = (ticket.operation(), &to.info().instance);
+        let request = &operation.request;
         if request.verb.is_mutation()
-            && let machine = &request.machine
-            && let Some(from) = self.ledger.last_served_by_another(machine, &to.info().instance)
+            && let Some(from) = self.ledger.last_served_by_another(operation, instance)
             && let Some(from) = self.registry.seated(&request.key, &from)
         {
-            from.forget(machine.clone());
+            from.forget(request.machine.clone());
         }
     }
 

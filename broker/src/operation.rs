@@ -25,7 +25,7 @@ use std::{
 use futures::future::poll_fn;
 use tokio::time::Instant;
 
-use self::end::End;
+use self::{end::End, ledger::Page};
 pub use self::{
     answer::{Answer, Code, Payload, duration, shortened},
     end::Bell,
@@ -83,6 +83,8 @@ pub struct Operation {
     /// Where an earlier operation on this machine may still run.
     pub hold: Option<Hold>,
     ledger: Ledger,
+    /// Who changed its machine last, once that was looked up.
+    page: OnceLock<Arc<Page>>,
     /// When the last of those who wait gives up.
     deadline: Mutex<Instant>,
     session: OnceLock<SessionHandle>,
@@ -115,6 +117,7 @@ impl Operation {
             submitted: now,
             submitted_at: SystemTime::now(),
             ledger,
+            page: OnceLock::new(),
             deadline: Mutex::new(deadline),
             session: OnceLock::new(),
             delivery: AtomicU8::new(Delivery::NotSent as u8),

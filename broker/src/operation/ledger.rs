@@ -16,7 +16,7 @@ mod tests;
 use std::{
     collections::HashSet,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -65,7 +65,7 @@ struct Books {
     running_count: AtomicUsize,
     idle: Notify,
     machines: SharedMap<MachineId, Work>,
-    served: SharedMap<MachineId, Served>,
+    served: SharedMap<MachineId, Arc<Page>>,
     /// How many these are, about: the map would have to count.
     served_count: AtomicUsize,
     /// How many answers are kept that nobody heard: mostly none.
@@ -75,9 +75,15 @@ struct Books {
     audit: Audit,
 }
 
+/// Where it is written down who changed a machine last; empty when that is too long ago to matter.
+///
+/// Each operation looks it up once and keeps it. It stays in the map while one does, so that what is
+/// written on it is found.
+pub(super) type Page = Mutex<Option<Served>>;
+
 /// Who changed a machine last, and since when nobody else has.
 #[derive(Debug)]
-struct Served {
+pub(super) struct Served {
     instance: Instance,
     since: Instant,
     /// By then it has forgotten.
@@ -290,9 +296,33 @@ impl Ledger {
         if resumed {
             return None;
         }
-        let served = self.0.served.get(&operation.request.machine);
-        let alone = served.filter(|served| served.instance == *instance);
-        Some(alone.map_or(Duration::ZERO, |served| now.saturating_duration_since(served.since)))
+        let alone = self.page(operation).and_then(|page| {
+            let served = lock(page);
+            served.as_ref().filter(|served| served.instance == *instance).map(|served| served.since)
+        });
+        Some(alone.map_or(Duration::ZERO, |since| now.saturating_duration_since(since)))
+    }
+
+    /// The page of the operation's machine, if there is one by now.
+    fn page<'a>(&self, operation: &'a Operation) -> Option<&'a Arc<Page>> {
+        if let Some(page) = operation.page.get() {
+            return Some(page);
+        }
+        let page = Arc::clone(&*self.0.served.get(&operation.request.machine)?);
+        Some(operation.page.get_or_init(|| page))
+    }
+
+    /// The page of a machine, or a new one, unless there are too many.
+    fn new_page(&self, machine: &MachineId) -> Option<Arc<Page>> {
+        let full = self.0.served_count.load(Ordering::Acquire) >= MOST_SERVED;
+        match self.0.served.entry(machine.clone()) {
+            Entry::Occupied(page) => Some(Arc::clone(page.get())),
+            Entry::Vacant(_) if full => None,
+            Entry::Vacant(free) => {
+                self.0.served_count.fetch_add(1, Ordering::AcqRel);
+                Some(Arc::clone(&free.insert(Arc::default())))
+            }
+        }
     }
 
     fn note_served(&self, operation: &Operation, now: Instant) {
@@ -306,17 +336,14 @@ impl Ledger {
             since: operation.submitted,
             until: now + REMEMBERED_FOR,
         };
-        let full = self.0.served_count.load(Ordering::Acquire) >= MOST_SERVED;
-        match self.0.served.entry(operation.request.machine.clone()) {
-            Entry::Occupied(mut served) if served.get().instance == *instance => {
-                served.get_mut().until = now + REMEMBERED_FOR;
-            }
-            Entry::Occupied(mut served) => drop(served.insert(first())),
-            Entry::Vacant(_) if full => {}
-            Entry::Vacant(free) => {
-                self.0.served_count.fetch_add(1, Ordering::AcqRel);
-                free.insert(first());
-            }
+        let page = self.page(operation).or_else(|| {
+            let page = self.new_page(&operation.request.machine)?;
+            Some(operation.page.get_or_init(|| page))
+        });
+        let Some(page) = page else { return };
+        match &mut *lock(page) {
+            Some(served) if served.instance == *instance => served.until = now + REMEMBERED_FOR,
+            other => *other = Some(first()),
         }
     }
 
@@ -411,14 +438,15 @@ impl Ledger {
         });
     }
 
-    /// Who changed the machine last, as far as we know, if it was another than `instance`.
+    /// Who changed the operation's machine last, as far as we know, if it was another than `instance`.
     pub fn last_served_by_another(
         &self,
-        machine: &MachineId,
+        operation: &Operation,
         instance: &Instance,
     ) -> Option<Instance> {
-        let served = self.0.served.get(machine)?;
-        (served.instance != *instance).then(|| served.instance.clone())
+        let served = lock(self.page(operation)?);
+        let other = served.as_ref().filter(|served| served.instance != *instance);
+        other.map(|served| served.instance.clone())
     }
 
     /// The machines that are held for what may still run.
@@ -465,7 +493,11 @@ impl Ledger {
     /// Drops what is too old to matter, so that machines that never come back cost nothing.
     pub fn forget_old(&self) {
         let now = Instant::now();
-        self.0.served.retain(|_, served| now < served.until);
+        self.0.served.retain(|_, page| {
+            let mut served = lock(page);
+            served.take_if(|served| now >= served.until);
+            served.is_some() || Arc::strong_count(page) > 1
+        });
         self.0.served_count.store(self.0.served.len(), Ordering::Release);
         self.retain(|work| match work {
             Work::Running(_) => true,
@@ -483,4 +515,8 @@ impl Ledger {
             keep
         });
     }
+}
+
+fn lock(page: &Page) -> MutexGuard<'_, Option<Served>> {
+    page.lock().expect("no panic while locked")
 }
