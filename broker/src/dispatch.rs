@@ -341,7 +341,7 @@ impl Dispatcher {
             session.info().territory.contains(key, &request.class.id.namespace)
         };
         // A driver of another provider has another machine of the same name, or makes it up.
-        let hold = ticket.operation().hold.as_ref().filter(|hold| {
+        let hold = ticket.operation().hold.as_deref().filter(|hold| {
             hold.key.provider.is_none() || hold.key.provider == request.class.provider
         });
         let session = match hold {

@@ -81,7 +81,7 @@ pub struct Operation {
     pub submitted: Instant,
     pub submitted_at: SystemTime,
     /// Where an earlier operation on this machine may still run.
-    pub hold: Option<Hold>,
+    pub hold: Option<Box<Hold>>,
     ledger: Ledger,
     /// Who changed its machine last, once that was looked up.
     page: OnceLock<Arc<Page>>,
@@ -108,7 +108,7 @@ impl Operation {
         id: OperationId,
         request: Request,
         (now, deadline): (Instant, Instant),
-        hold: Option<Hold>,
+        hold: Option<Box<Hold>>,
     ) -> Arc<Self> {
         Arc::new(Self {
             id,

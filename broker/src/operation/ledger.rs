@@ -90,17 +90,21 @@ pub(super) struct Served {
     until: Instant,
 }
 
-/// What is known of the work on one machine.
+/// What is known of the work on one machine. It is small, since every operation moves one in and out.
 #[derive(Debug)]
 enum Work {
     Running(Arc<Operation>),
-    MayRun(Hold),
+    MayRun(Box<Hold>),
     /// With nobody there to hear it.
-    Answered {
-        request: Request,
-        answer: Arc<Answer>,
-        at: Instant,
-    },
+    Answered(Box<Kept>),
+}
+
+/// An answer that is kept for the retry.
+#[derive(Debug)]
+struct Kept {
+    request: Request,
+    answer: Arc<Answer>,
+    at: Instant,
 }
 
 /// An operation that was lost with its session and may still run in that driver instance.
@@ -221,12 +225,12 @@ impl Ledger {
                             class: running.request.class.id.clone(),
                         });
                     }
-                    Work::Answered { request: answered, answer, at }
-                        if request.repeats(answered) && now < *at + KEEP_ANSWERS =>
+                    Work::Answered(kept)
+                        if request.repeats(&kept.request) && now < kept.at + KEEP_ANSWERS =>
                     {
-                        return Ok(Claim::Remembered(Arc::clone(answer)));
+                        return Ok(Claim::Remembered(Arc::clone(&kept.answer)));
                     }
-                    Work::Answered { .. } => {
+                    Work::Answered(_) => {
                         self.0.kept.fetch_sub(1, Ordering::AcqRel);
                         None
                     }
@@ -243,7 +247,7 @@ impl Ledger {
         &self,
         request: Request,
         times: (Instant, Instant),
-        hold: Option<Hold>,
+        hold: Option<Box<Hold>>,
     ) -> Arc<Operation> {
         let id = OperationId(self.0.next_id.fetch_add(1, Ordering::Relaxed));
         let operation = Operation::new(self.clone(), id, request, times, hold);
@@ -369,7 +373,7 @@ impl Ledger {
             }
             Outcome::Lost => operation.session().map(|session| {
                 let info = session.info();
-                Work::MayRun(Hold {
+                Work::MayRun(Box::new(Hold {
                     operation: Some(operation.id),
                     verb: operation.request.verb,
                     delivery: operation.delivery(),
@@ -385,7 +389,7 @@ impl Ledger {
                         true => operation.deadline() + DRIVER_GRACE,
                         false => now + RESUMED_FOR,
                     },
-                })
+                }))
             }),
         };
         match left {
@@ -402,11 +406,11 @@ impl Ledger {
         }
         if let Entry::Vacant(free) = self.0.machines.entry(operation.request.machine.clone()) {
             self.0.kept.fetch_add(1, Ordering::AcqRel);
-            free.insert(Work::Answered {
+            free.insert(Work::Answered(Box::new(Kept {
                 request: operation.request.clone(),
                 answer: Arc::new(answer.detached()),
                 at: Instant::now(),
-            });
+            })));
         }
     }
 
@@ -433,7 +437,7 @@ impl Ledger {
                 && absent(&kept.machine.name)
         };
         self.retain(|work| match work {
-            Work::Answered { request, at, .. } => !forget(request, *at),
+            Work::Answered(kept) => !forget(&kept.request, kept.at),
             Work::Running(_) | Work::MayRun(_) => true,
         });
     }
@@ -452,8 +456,8 @@ impl Ledger {
     /// The machines that are held for what may still run.
     pub fn holds(&self) -> Vec<(MachineId, Hold)> {
         let held = self.0.machines.iter().filter_map(|entry| match entry.value() {
-            Work::MayRun(hold) => Some((entry.key().clone(), hold.clone())),
-            Work::Running(_) | Work::Answered { .. } => None,
+            Work::MayRun(hold) => Some((entry.key().clone(), Hold::clone(hold))),
+            Work::Running(_) | Work::Answered(_) => None,
         });
         held.collect()
     }
@@ -461,7 +465,7 @@ impl Ledger {
     pub fn running(&self) -> Vec<Arc<Operation>> {
         let changing = self.0.machines.iter().filter_map(|entry| match entry.value() {
             Work::Running(operation) => Some(Arc::clone(operation)),
-            Work::MayRun(_) | Work::Answered { .. } => None,
+            Work::MayRun(_) | Work::Answered(_) => None,
         });
         let reading = self.0.reading.iter().map(|entry| Arc::clone(entry.value()));
         changing.chain(reading).collect()
@@ -502,14 +506,14 @@ impl Ledger {
         self.retain(|work| match work {
             Work::Running(_) => true,
             Work::MayRun(hold) => now < hold.until,
-            Work::Answered { at, .. } => now < *at + KEEP_ANSWERS,
+            Work::Answered(kept) => now < kept.at + KEEP_ANSWERS,
         });
     }
 
     fn retain(&self, keep: impl Fn(&Work) -> bool) {
         self.0.machines.retain(|_, work| {
             let keep = keep(work);
-            if !keep && matches!(work, Work::Answered { .. }) {
+            if !keep && matches!(work, Work::Answered(_)) {
                 self.0.kept.fetch_sub(1, Ordering::AcqRel);
             }
             keep

@@ -110,7 +110,7 @@ impl Ledger {
     fn hold_for(&self, told: &Told, driver: &session::Info, knows_more: bool) {
         let until = Instant::now() + RESUMED_FOR;
         let hold = || {
-            Work::MayRun(Hold {
+            Work::MayRun(Box::new(Hold {
                 operation: None,
                 verb: told.verb,
                 // What is said to run may still wait for its turn there.
@@ -124,7 +124,7 @@ impl Ledger {
                 session: driver.id,
                 since: told.at,
                 until,
-            })
+            }))
         };
         let failed = told.end.is_some_and(|code| !code.is_ok());
         let full = self.0.machines.len() >= MOST_RESUMED;
