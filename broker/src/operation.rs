@@ -25,7 +25,6 @@ use std::{
 use futures::future::poll_fn;
 use tokio::time::Instant;
 
-use self::{end::End, ledger::Page};
 pub use self::{
     answer::{Answer, Code, Payload, duration, shortened},
     end::Bell,
@@ -35,6 +34,7 @@ pub use self::{
     ticket::Ticket,
     trace::Trace,
 };
+use self::{end::End, ledger::Page};
 use crate::{
     driver::{Instance, OperationId, SessionId},
     session::SessionHandle,
@@ -83,8 +83,8 @@ pub struct Operation {
     /// Where an earlier operation on this machine may still run.
     pub hold: Option<Box<Hold>>,
     ledger: Ledger,
-    /// Who changed its machine last, once that was looked up.
-    page: OnceLock<Arc<Page>>,
+    /// Where it is written down who changed its machine last, if it was when this began.
+    page: Option<Arc<Page>>,
     /// When the last of those who wait gives up.
     deadline: Mutex<Instant>,
     session: OnceLock<SessionHandle>,
@@ -109,6 +109,7 @@ impl Operation {
         request: Request,
         (now, deadline): (Instant, Instant),
         hold: Option<Box<Hold>>,
+        page: Option<Arc<Page>>,
     ) -> Arc<Self> {
         Arc::new(Self {
             id,
@@ -117,7 +118,7 @@ impl Operation {
             submitted: now,
             submitted_at: SystemTime::now(),
             ledger,
-            page: OnceLock::new(),
+            page,
             deadline: Mutex::new(deadline),
             session: OnceLock::new(),
             delivery: AtomicU8::new(Delivery::NotSent as u8),

@@ -77,8 +77,8 @@ struct Books {
 
 /// Where it is written down who changed a machine last; empty when that is too long ago to matter.
 ///
-/// Each operation looks it up once and keeps it. It stays in the map while one does, so that what is
-/// written on it is found.
+/// An operation looks it up when it begins, and keeps it. It stays in the map while one does, so that
+/// what is written on it is found.
 pub(super) type Page = Mutex<Option<Served>>;
 
 /// Who changed a machine last, and since when nobody else has.
@@ -250,7 +250,10 @@ impl Ledger {
         hold: Option<Box<Hold>>,
     ) -> Arc<Operation> {
         let id = OperationId(self.0.next_id.fetch_add(1, Ordering::Relaxed));
-        let operation = Operation::new(self.clone(), id, request, times, hold);
+        let changes = request.verb.is_mutation();
+        let page = changes.then(|| self.0.served.get(&request.machine)).flatten();
+        let page = page.map(|page| Arc::clone(&page));
+        let operation = Operation::new(self.clone(), id, request, times, hold, page);
         self.0.running_count.fetch_add(1, Ordering::AcqRel);
         operation
     }
@@ -300,20 +303,26 @@ impl Ledger {
         if resumed {
             return None;
         }
-        let alone = self.page(operation).and_then(|page| {
-            let served = lock(page);
+        let alone = self.on_page(operation, |served| {
             served.as_ref().filter(|served| served.instance == *instance).map(|served| served.since)
         });
-        Some(alone.map_or(Duration::ZERO, |since| now.saturating_duration_since(since)))
+        let since = alone.flatten();
+        Some(since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since)))
     }
 
-    /// The page of the operation's machine, if there is one by now.
-    fn page<'a>(&self, operation: &'a Operation) -> Option<&'a Arc<Page>> {
-        if let Some(page) = operation.page.get() {
-            return Some(page);
+    /// Looks at the page of the operation's machine, if there is one by now.
+    fn on_page<T>(
+        &self,
+        operation: &Operation,
+        look: impl FnOnce(&mut Option<Served>) -> T,
+    ) -> Option<T> {
+        match &operation.page {
+            Some(page) => Some(look(&mut lock(page))),
+            None => {
+                let page = self.0.served.get(&operation.request.machine)?;
+                Some(look(&mut lock(&page)))
+            }
         }
-        let page = Arc::clone(&*self.0.served.get(&operation.request.machine)?);
-        Some(operation.page.get_or_init(|| page))
     }
 
     /// The page of a machine, or a new one, unless there are too many.
@@ -340,14 +349,14 @@ impl Ledger {
             since: operation.submitted,
             until: now + REMEMBERED_FOR,
         };
-        let page = self.page(operation).or_else(|| {
-            let page = self.new_page(&operation.request.machine)?;
-            Some(operation.page.get_or_init(|| page))
-        });
-        let Some(page) = page else { return };
-        match &mut *lock(page) {
+        let write = |served: &mut Option<Served>| match served {
             Some(served) if served.instance == *instance => served.until = now + REMEMBERED_FOR,
             other => *other = Some(first()),
+        };
+        if self.on_page(operation, write).is_none()
+            && let Some(page) = self.new_page(&operation.request.machine)
+        {
+            write(&mut lock(&page));
         }
     }
 
@@ -448,9 +457,11 @@ impl Ledger {
         operation: &Operation,
         instance: &Instance,
     ) -> Option<Instance> {
-        let served = lock(self.page(operation)?);
-        let other = served.as_ref().filter(|served| served.instance != *instance);
-        other.map(|served| served.instance.clone())
+        let another = |served: &mut Option<Served>| {
+            let other = served.as_ref().filter(|served| served.instance != *instance);
+            other.map(|served| served.instance.clone())
+        };
+        self.on_page(operation, another).flatten()
     }
 
     /// The machines that are held for what may still run.
