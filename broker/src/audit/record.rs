@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::line::{Clock, Line, name};
+use super::line::{Clock, Line, field, name};
 use crate::{
     auth::{Caller, Identity},
     driver::{ClassId, OperationId, SessionId, Verb},
@@ -48,23 +48,23 @@ pub enum Event {
 }
 
 impl Event {
-    fn as_str(self) -> &'static str {
+    fn field(self) -> &'static str {
         match self {
-            Self::Operation => "operation",
-            Self::OperationUnheard => "operation_unheard",
-            Self::DriverRegistered => "driver_registered",
-            Self::DriverRejected => "driver_rejected",
-            Self::DriverLeft => "driver_left",
-            Self::DriverDrained => "driver_drained",
-            Self::DriverEvicted => "driver_evicted",
-            Self::LoggedIn => "logged_in",
-            Self::LogFilterSet => "log_filter_set",
-            Self::ClassDenied => "class_denied",
-            Self::SecretDenied => "secret_denied",
-            Self::SecretRead => "secret_read",
-            Self::CallerDenied => "caller_denied",
-            Self::RefusalsUntold => "refusals_untold",
-            Self::LinesLost => "lines_lost",
+            Self::Operation => field!("event", "operation"),
+            Self::OperationUnheard => field!("event", "operation_unheard"),
+            Self::DriverRegistered => field!("event", "driver_registered"),
+            Self::DriverRejected => field!("event", "driver_rejected"),
+            Self::DriverLeft => field!("event", "driver_left"),
+            Self::DriverDrained => field!("event", "driver_drained"),
+            Self::DriverEvicted => field!("event", "driver_evicted"),
+            Self::LoggedIn => field!("event", "logged_in"),
+            Self::LogFilterSet => field!("event", "log_filter_set"),
+            Self::ClassDenied => field!("event", "class_denied"),
+            Self::SecretDenied => field!("event", "secret_denied"),
+            Self::SecretRead => field!("event", "secret_read"),
+            Self::CallerDenied => field!("event", "caller_denied"),
+            Self::RefusalsUntold => field!("event", "refusals_untold"),
+            Self::LinesLost => field!("event", "lines_lost"),
         }
     }
 }
@@ -86,14 +86,14 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    fn as_str(self) -> &'static str {
+    fn field(self) -> &'static str {
         match self {
-            Self::Ok => "ok",
-            Self::Failed => "failed",
-            Self::Refused => "refused",
-            Self::Denied => "denied",
-            Self::Unknown => "unknown",
-            Self::Abandoned => "abandoned",
+            Self::Ok => field!("outcome", "ok"),
+            Self::Failed => field!("outcome", "failed"),
+            Self::Refused => field!("outcome", "refused"),
+            Self::Denied => field!("outcome", "denied"),
+            Self::Unknown => field!("outcome", "unknown"),
+            Self::Abandoned => field!("outcome", "abandoned"),
         }
     }
 }
@@ -180,45 +180,47 @@ impl<'a> Record<'a> {
     }
 
     #[inline]
-    pub fn by(self, caller: &'a Caller) -> Self {
-        Self { identity: Some(&caller.identity), caller: Some(&caller.address), ..self }
+    pub fn by(mut self, caller: &'a Caller) -> Self {
+        self.identity = Some(&caller.identity);
+        self.caller = Some(&caller.address);
+        self
     }
 
     /// Which driver it is about.
     #[inline]
-    pub fn about(self, driver: &'a session::Info) -> Self {
-        Self { driver: Some(&driver.instance.id), session: Some(driver.id), ..self }
+    pub fn about(mut self, driver: &'a session::Info) -> Self {
+        self.driver = Some(&driver.instance.id);
+        self.session = Some(driver.id);
+        self
     }
 
     /// All that the operation itself knows.
     #[inline]
-    pub fn on(self, operation: &'a Operation) -> Self {
-        let record = Self {
-            verb: Some(operation.request.verb),
-            class: Some(Cow::Borrowed(&operation.request.class.in_audit)),
-            machine: Some(&*operation.request.machine.name).filter(|name| !name.is_empty()),
-            operation: Some(operation.id),
-            delivery: Some(operation.delivery()),
-            catalog_age: operation.request.catalog_age,
-            class_deleted: operation.request.class.deleted.is_some(),
-            ..self
-        };
+    pub fn on(mut self, operation: &'a Operation) -> Self {
+        let request = &operation.request;
+        self.verb = Some(request.verb);
+        self.class = Some(Cow::Borrowed(&request.class.in_audit));
+        self.machine = Some(&*request.machine.name).filter(|name| !name.is_empty());
+        self.operation = Some(operation.id);
+        self.delivery = Some(operation.delivery());
+        self.catalog_age = request.catalog_age;
+        self.class_deleted = request.class.deleted.is_some();
         match operation.session() {
-            Some(session) => record.about(session.info()),
-            None => record,
+            Some(session) => self.about(session.info()),
+            None => self,
         }
     }
 
     #[inline]
-    pub fn saying(self, message: impl Into<Cow<'a, str>>) -> Self {
-        Self { message: Some(message.into()).filter(|message| !message.is_empty()), ..self }
+    pub fn saying(mut self, message: impl Into<Cow<'a, str>>) -> Self {
+        self.message = Some(message.into()).filter(|message| !message.is_empty());
+        self
     }
 
     /// Appends the line to `lines`.
     pub(super) fn write_to(&self, lines: &mut Vec<u8>, clock: &mut Clock) {
-        let mut line = Line::begin(lines);
-        line.time(name!("time"), self.time, clock);
-        line.word(name!("event"), self.event.as_str());
+        let mut line = Line::at(self.time, clock, lines);
+        line.field(self.event.field());
         if let Some(identity) = self.identity {
             line.text(name!("identity"), identity.as_str());
         }
@@ -249,7 +251,7 @@ impl<'a> Record<'a> {
         if let Some(operation) = self.operation {
             line.hex(name!("operation"), OperationId::PREFIX, operation.0);
         }
-        line.word(name!("outcome"), self.outcome.as_str());
+        line.field(self.outcome.field());
         if let Some(code) = self.code {
             line.word(name!("code"), code);
         }

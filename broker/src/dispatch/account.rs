@@ -1,6 +1,6 @@
 //! An ask on its way, and the line in the audit log that it ends with, however it ends.
 
-use std::{borrow::Cow, mem, sync::Arc};
+use std::{borrow::Cow, sync::Arc};
 
 use tokio::time::Instant;
 use tracing::{Span, field::display};
@@ -66,7 +66,7 @@ impl Account {
     }
 
     fn write<'a>(
-        &mut self,
+        &'a self,
         outcome: Outcome,
         code: &'static str,
         delivery: Option<Delivery>,
@@ -74,8 +74,7 @@ impl Account {
         message: impl FnOnce() -> Cow<'a, str>,
     ) {
         broker_otlp::ended(&self.span, code, outcome == Outcome::Ok);
-        let audit = mem::take(&mut self.audit);
-        audit.write(|| {
+        self.audit.write(|| {
             let record = Record::new(Event::Operation, outcome);
             let record = match &self.operation {
                 Some(operation) => record.on(operation),
@@ -85,13 +84,12 @@ impl Account {
                 Some(caller) => record.by(caller),
                 None => record,
             };
-            Record {
-                code: Some(code),
-                delivery: delivery.or(record.delivery).or(Some(Delivery::NotSent)),
-                duration: Some(now - self.began),
-                attempts: Some(self.attempt),
-                ..record.saying(message())
-            }
+            let mut record = record.saying(message());
+            record.code = Some(code);
+            record.delivery = delivery.or(record.delivery).or(Some(Delivery::NotSent));
+            record.duration = Some(now - self.began);
+            record.attempts = Some(self.attempt);
+            record
         });
     }
 
