@@ -237,6 +237,17 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn each_line_has_its_own_time() {
+        let mut clock = Clock::default();
+        for millis in [7, 1_800_000_000_250, 1_800_000_000_999, 1_800_000_001_000, 0] {
+            let (time, mut bytes) = (UNIX_EPOCH + Duration::from_millis(millis), Vec::new());
+            Line::at(time, &mut clock, &mut bytes).end();
+            let said = format!("{{\"time\":\"{}\"}}", humantime::format_rfc3339_millis(time));
+            assert_eq!(String::from_utf8(bytes).unwrap(), said);
+        }
+    }
+
     proptest! {
         #[test]
         fn whatever_anybody_says_is_read_back_as_it_was_said(text in ".{0,200}", other in ".{0,40}") {

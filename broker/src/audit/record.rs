@@ -194,9 +194,9 @@ impl<'a> Record<'a> {
         self
     }
 
-    /// All that the operation itself knows.
-    #[inline]
-    pub fn on(mut self, operation: &'a Operation) -> Self {
+    /// Adds all that the operation itself knows. In place: there is one of these for each operation, and a
+    /// record is not small.
+    pub fn on(&mut self, operation: &'a Operation) {
         let request = &operation.request;
         self.verb = Some(request.verb);
         self.class = Some(Cow::Borrowed(&request.class.in_audit));
@@ -205,9 +205,9 @@ impl<'a> Record<'a> {
         self.delivery = Some(operation.delivery());
         self.catalog_age = request.catalog_age;
         self.class_deleted = request.class.deleted.is_some();
-        match operation.session() {
-            Some(session) => self.about(session.info()),
-            None => self,
+        if let Some(session) = operation.session() {
+            self.driver = Some(&session.info().instance.id);
+            self.session = Some(session.info().id);
         }
     }
 

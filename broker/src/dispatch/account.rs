@@ -75,16 +75,16 @@ impl Account {
     ) {
         broker_otlp::ended(&self.span, code, outcome == Outcome::Ok);
         self.audit.write(|| {
-            let record = Record::new(Event::Operation, outcome);
-            let record = match &self.operation {
+            let mut record = Record::new(Event::Operation, outcome);
+            match &self.operation {
                 Some(operation) => record.on(operation),
-                None => self.as_asked(record),
-            };
-            let record = match &self.ask.caller {
-                Some(caller) => record.by(caller),
-                None => record,
-            };
-            let mut record = record.saying(message());
+                None => self.as_asked(&mut record),
+            }
+            if let Some(caller) = &self.ask.caller {
+                record.identity = Some(&caller.identity);
+                record.caller = Some(&caller.address);
+            }
+            record.message = Some(message()).filter(|message| !message.is_empty());
             record.code = Some(code);
             record.delivery = delivery.or(record.delivery).or(Some(Delivery::NotSent));
             record.duration = Some(now - self.began);
@@ -94,15 +94,12 @@ impl Account {
     }
 
     /// Nothing was found out about it: the caller's own words.
-    fn as_asked<'a>(&'a self, record: Record<'a>) -> Record<'a> {
+    fn as_asked<'a>(&'a self, record: &mut Record<'a>) {
         let class = &self.ask.class;
         let class = Class::new(&class.api_version, &class.kind, &class.namespace, &class.name);
-        Record {
-            verb: Some(self.ask.verb),
-            class: Some(Cow::Owned(class)),
-            machine: Some(&*self.ask.machine).filter(|machine| !machine.is_empty()),
-            ..record
-        }
+        record.verb = Some(self.ask.verb);
+        record.class = Some(Cow::Owned(class));
+        record.machine = Some(&*self.ask.machine).filter(|machine| !machine.is_empty());
     }
 }
 

@@ -183,13 +183,13 @@ impl Ledger {
                 }
                 Outcome::Lost => (audit::Outcome::Unknown, "DRIVER_LOST", ""),
             };
-            audit::Record {
+            let mut record = audit::Record {
                 code: Some(code),
                 duration: Some(operation.submitted.elapsed()),
                 ..audit::Record::new(audit::Event::OperationUnheard, end)
-            }
-            .on(operation)
-            .saying(message)
+            };
+            record.on(operation);
+            record.saying(message)
         });
     }
 
