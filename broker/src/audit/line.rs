@@ -226,8 +226,7 @@ fn is_plain(text: &str) -> bool {
         last[..rest.len()].copy_from_slice(rest);
         last
     });
-    // Most texts are short: one after the other is faster than several at once.
-    strange(&last) == 0 && words.iter().all(|word| strange(word) == 0)
+    words.iter().fold(strange(&last), |found, word| found | strange(word)) == 0
 }
 
 #[cfg(test)]
