@@ -324,13 +324,13 @@ impl Dispatcher {
 
     /// Tells who changed the machine before that another does now.
     fn note_move(&self, ticket: &Ticket, to: &SessionHandle) {
-        let request = &ticket.operation().request;
+        let (operation, instance) = (ticket.operation(), &to.info().instance);
+        let request = &operation.request;
         if request.verb.is_mutation()
-            && let machine = &request.machine
-            && let Some(from) = self.ledger.last_served_by_another(machine, &to.info().instance)
+            && let Some(from) = self.ledger.last_served_by_another(operation, instance)
             && let Some(from) = self.registry.seated(&request.key, &from)
         {
-            from.forget(machine.clone());
+            from.forget(request.machine.clone());
         }
     }
 
@@ -341,7 +341,7 @@ impl Dispatcher {
             session.info().territory.contains(key, &request.class.id.namespace)
         };
         // A driver of another provider has another machine of the same name, or makes it up.
-        let hold = ticket.operation().hold.as_ref().filter(|hold| {
+        let hold = ticket.operation().hold.as_deref().filter(|hold| {
             hold.key.provider.is_none() || hold.key.provider == request.class.provider
         });
         let session = match hold {

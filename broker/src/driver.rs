@@ -200,11 +200,30 @@ impl fmt::Display for SessionId {
 
 /// One process of a driver: which of several equal ones (`id`, kept over restarts), and which start
 /// of it (`boot`).
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Eq)]
 pub struct Instance {
     pub id: Arc<str>,
     /// `None` for a historic driver, which does not tell its starts apart.
     pub boot: Option<Arc<str>>,
+}
+
+impl PartialEq for Instance {
+    /// Those of one session share their texts, which then need not be compared.
+    fn eq(&self, other: &Self) -> bool {
+        let same = |one: &Arc<str>, other: &Arc<str>| Arc::ptr_eq(one, other) || one == other;
+        let same_boot = match (&self.boot, &other.boot) {
+            (Some(one), Some(other)) => same(one, other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        same_boot && same(&self.id, &other.id)
+    }
+}
+
+impl Hash for Instance {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.id.hash(state);
+        self.boot.hash(state);
+    }
 }
 
 impl fmt::Display for Instance {

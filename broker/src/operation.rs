@@ -25,7 +25,6 @@ use std::{
 use futures::future::poll_fn;
 use tokio::time::Instant;
 
-use self::end::End;
 pub use self::{
     answer::{Answer, Code, Payload, duration, shortened},
     end::Bell,
@@ -35,6 +34,7 @@ pub use self::{
     ticket::Ticket,
     trace::Trace,
 };
+use self::{end::End, ledger::Page};
 use crate::{
     driver::{Instance, OperationId, SessionId},
     session::SessionHandle,
@@ -81,8 +81,10 @@ pub struct Operation {
     pub submitted: Instant,
     pub submitted_at: SystemTime,
     /// Where an earlier operation on this machine may still run.
-    pub hold: Option<Hold>,
+    pub hold: Option<Box<Hold>>,
     ledger: Ledger,
+    /// Where it is written down who changed its machine last, if it was when this began.
+    page: Option<Arc<Page>>,
     /// When the last of those who wait gives up.
     deadline: Mutex<Instant>,
     session: OnceLock<SessionHandle>,
@@ -106,7 +108,8 @@ impl Operation {
         id: OperationId,
         request: Request,
         (now, deadline): (Instant, Instant),
-        hold: Option<Hold>,
+        hold: Option<Box<Hold>>,
+        page: Option<Arc<Page>>,
     ) -> Arc<Self> {
         Arc::new(Self {
             id,
@@ -115,6 +118,7 @@ impl Operation {
             submitted: now,
             submitted_at: SystemTime::now(),
             ledger,
+            page,
             deadline: Mutex::new(deadline),
             session: OnceLock::new(),
             delivery: AtomicU8::new(Delivery::NotSent as u8),
@@ -154,13 +158,14 @@ impl Operation {
         }
     }
 
-    fn advance(&self, delivery: Delivery, now: Instant) {
+    /// It got as far as this, so long after its submission.
+    fn advance(&self, delivery: Delivery, after: Duration) {
         self.delivery.fetch_max(delivery as u8, Ordering::AcqRel);
         if delivery >= Delivery::Sent {
-            self.sent_after.set(now - self.submitted);
+            self.sent_after.set(after);
         }
         if delivery >= Delivery::Accepted {
-            self.accepted_after.set(now - self.submitted);
+            self.accepted_after.set(after);
         }
     }
 
@@ -217,11 +222,12 @@ impl Operation {
     }
 
     fn settle(&self, outcome: Outcome, now: Instant) {
+        let took = now - self.submitted;
         if let Outcome::Answered(_) = outcome {
-            self.advance(Delivery::Answered, now);
+            self.advance(Delivery::Answered, took);
         }
         // The ledger goes first: a caller that retries at once must not meet the ended operation.
-        self.ledger.close(self, &outcome, now);
+        self.ledger.close(self, &outcome, (now, took));
         self.end.come(outcome.clone());
         if !self.is_wanted() {
             self.ledger.unheard(self, &outcome);
@@ -252,8 +258,10 @@ impl After {
 
     /// The first word counts.
     fn set(&self, after: Duration) {
-        let nanos = u64::try_from(after.as_nanos()).unwrap_or(NOT_YET - 1);
-        self.0.compare_exchange(NOT_YET, nanos, Ordering::AcqRel, Ordering::Acquire).ok();
+        if self.0.load(Ordering::Acquire) == NOT_YET {
+            let nanos = u64::try_from(after.as_nanos()).unwrap_or(NOT_YET - 1);
+            self.0.compare_exchange(NOT_YET, nanos, Ordering::AcqRel, Ordering::Acquire).ok();
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::line::{Clock, Line, Name, name};
+use super::line::{Clock, Line, field, name};
 use crate::{
     auth::{Caller, Identity},
     driver::{ClassId, OperationId, SessionId, Verb},
@@ -48,23 +48,23 @@ pub enum Event {
 }
 
 impl Event {
-    fn as_str(self) -> &'static str {
+    fn field(self) -> &'static str {
         match self {
-            Self::Operation => "operation",
-            Self::OperationUnheard => "operation_unheard",
-            Self::DriverRegistered => "driver_registered",
-            Self::DriverRejected => "driver_rejected",
-            Self::DriverLeft => "driver_left",
-            Self::DriverDrained => "driver_drained",
-            Self::DriverEvicted => "driver_evicted",
-            Self::LoggedIn => "logged_in",
-            Self::LogFilterSet => "log_filter_set",
-            Self::ClassDenied => "class_denied",
-            Self::SecretDenied => "secret_denied",
-            Self::SecretRead => "secret_read",
-            Self::CallerDenied => "caller_denied",
-            Self::RefusalsUntold => "refusals_untold",
-            Self::LinesLost => "lines_lost",
+            Self::Operation => field!("event", "operation"),
+            Self::OperationUnheard => field!("event", "operation_unheard"),
+            Self::DriverRegistered => field!("event", "driver_registered"),
+            Self::DriverRejected => field!("event", "driver_rejected"),
+            Self::DriverLeft => field!("event", "driver_left"),
+            Self::DriverDrained => field!("event", "driver_drained"),
+            Self::DriverEvicted => field!("event", "driver_evicted"),
+            Self::LoggedIn => field!("event", "logged_in"),
+            Self::LogFilterSet => field!("event", "log_filter_set"),
+            Self::ClassDenied => field!("event", "class_denied"),
+            Self::SecretDenied => field!("event", "secret_denied"),
+            Self::SecretRead => field!("event", "secret_read"),
+            Self::CallerDenied => field!("event", "caller_denied"),
+            Self::RefusalsUntold => field!("event", "refusals_untold"),
+            Self::LinesLost => field!("event", "lines_lost"),
         }
     }
 }
@@ -86,14 +86,14 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    fn as_str(self) -> &'static str {
+    fn field(self) -> &'static str {
         match self {
-            Self::Ok => "ok",
-            Self::Failed => "failed",
-            Self::Refused => "refused",
-            Self::Denied => "denied",
-            Self::Unknown => "unknown",
-            Self::Abandoned => "abandoned",
+            Self::Ok => field!("outcome", "ok"),
+            Self::Failed => field!("outcome", "failed"),
+            Self::Refused => field!("outcome", "refused"),
+            Self::Denied => field!("outcome", "denied"),
+            Self::Unknown => field!("outcome", "unknown"),
+            Self::Abandoned => field!("outcome", "abandoned"),
         }
     }
 }
@@ -180,78 +180,84 @@ impl<'a> Record<'a> {
     }
 
     #[inline]
-    pub fn by(self, caller: &'a Caller) -> Self {
-        Self { identity: Some(&caller.identity), caller: Some(&caller.address), ..self }
+    pub fn by(mut self, caller: &'a Caller) -> Self {
+        self.identity = Some(&caller.identity);
+        self.caller = Some(&caller.address);
+        self
     }
 
     /// Which driver it is about.
     #[inline]
-    pub fn about(self, driver: &'a session::Info) -> Self {
-        Self { driver: Some(&driver.instance.id), session: Some(driver.id), ..self }
+    pub fn about(mut self, driver: &'a session::Info) -> Self {
+        self.driver = Some(&driver.instance.id);
+        self.session = Some(driver.id);
+        self
     }
 
-    /// All that the operation itself knows.
-    #[inline]
-    pub fn on(self, operation: &'a Operation) -> Self {
-        let record = Self {
-            verb: Some(operation.request.verb),
-            class: Some(Cow::Borrowed(&operation.request.class.in_audit)),
-            machine: Some(&*operation.request.machine.name).filter(|name| !name.is_empty()),
-            operation: Some(operation.id),
-            delivery: Some(operation.delivery()),
-            catalog_age: operation.request.catalog_age,
-            class_deleted: operation.request.class.deleted.is_some(),
-            ..self
-        };
-        match operation.session() {
-            Some(session) => record.about(session.info()),
-            None => record,
+    /// Adds all that the operation itself knows. In place: there is one of these for each operation, and a
+    /// record is not small.
+    pub fn on(&mut self, operation: &'a Operation) {
+        let request = &operation.request;
+        self.verb = Some(request.verb);
+        self.class = Some(Cow::Borrowed(&request.class.in_audit));
+        self.machine = Some(&*request.machine.name).filter(|name| !name.is_empty());
+        self.operation = Some(operation.id);
+        self.delivery = Some(operation.delivery());
+        self.catalog_age = request.catalog_age;
+        self.class_deleted = request.class.deleted.is_some();
+        if let Some(session) = operation.session() {
+            self.driver = Some(&session.info().instance.id);
+            self.session = Some(session.info().id);
         }
     }
 
     #[inline]
-    pub fn saying(self, message: impl Into<Cow<'a, str>>) -> Self {
-        Self { message: Some(message.into()).filter(|message| !message.is_empty()), ..self }
+    pub fn saying(mut self, message: impl Into<Cow<'a, str>>) -> Self {
+        self.message = Some(message.into()).filter(|message| !message.is_empty());
+        self
     }
 
     /// Appends the line to `lines`.
     pub(super) fn write_to(&self, lines: &mut Vec<u8>, clock: &mut Clock) {
-        let mut line = Line::begin(lines);
-        line.time(name!("time"), self.time, clock);
-        line.word(name!("event"), self.event.as_str());
-        let text = |line: &mut Line<'_>, name: Name, text: Option<&str>| {
-            if let Some(text) = text {
-                line.text(name, text);
-            }
-        };
-        text(&mut line, name!("identity"), self.identity.map(Identity::as_str));
-        text(&mut line, name!("caller"), self.caller);
+        let mut line = Line::at(self.time, clock, lines);
+        line.field(self.event.field());
+        if let Some(identity) = self.identity {
+            line.text(name!("identity"), identity.as_str());
+        }
+        if let Some(caller) = self.caller {
+            line.text(name!("caller"), caller);
+        }
         if let Some(verb) = self.verb {
             line.word(name!("verb"), verb.as_str());
         }
         if let Some(class) = &self.class {
             line.made(name!("class"), &class.0);
         }
-        text(&mut line, name!("machine"), self.machine);
-        text(&mut line, name!("secret"), self.secret.as_deref());
+        if let Some(machine) = self.machine {
+            line.text(name!("machine"), machine);
+        }
+        if let Some(secret) = &self.secret {
+            line.text(name!("secret"), secret);
+        }
         if !self.kinds.is_empty() {
             line.texts(name!("kinds"), &self.kinds);
         }
-        text(&mut line, name!("driver"), self.driver);
+        if let Some(driver) = self.driver {
+            line.text(name!("driver"), driver);
+        }
         if let Some(session) = self.session {
             line.hex(name!("session"), "", session.number());
         }
         if let Some(operation) = self.operation {
             line.hex(name!("operation"), OperationId::PREFIX, operation.0);
         }
-        line.word(name!("outcome"), self.outcome.as_str());
-        let word = |line: &mut Line<'_>, name: Name, word: Option<&str>| {
-            if let Some(word) = word {
-                line.word(name, word);
-            }
-        };
-        word(&mut line, name!("code"), self.code);
-        word(&mut line, name!("delivery"), self.delivery.map(Delivery::as_str));
+        line.field(self.outcome.field());
+        if let Some(code) = self.code {
+            line.word(name!("code"), code);
+        }
+        if let Some(delivery) = self.delivery {
+            line.word(name!("delivery"), delivery.as_str());
+        }
         if let Some(duration) = self.duration {
             line.millis(name!("durationMs"), duration);
         }
@@ -264,7 +270,9 @@ impl<'a> Record<'a> {
         if self.class_deleted {
             line.yes(name!("classDeleted"));
         }
-        text(&mut line, name!("message"), self.message.as_deref());
+        if let Some(message) = &self.message {
+            line.text(name!("message"), message);
+        }
         if let Some(missing) = self.lines {
             line.number(name!("lines"), missing);
         }
@@ -280,8 +288,12 @@ impl From<&ClassId> for Class {
 }
 
 /// What is written of a text: callers and drivers may send long ones.
+#[inline]
 pub fn bounded(text: &str) -> &str {
-    let end = (0..=MAX_TEXT.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    if text.len() <= MAX_TEXT {
+        return text;
+    }
+    let end = (0..=MAX_TEXT).rev().find(|at| text.is_char_boundary(*at));
     &text[..end.unwrap_or(0)]
 }
 

@@ -1,6 +1,6 @@
 //! An ask on its way, and the line in the audit log that it ends with, however it ends.
 
-use std::{borrow::Cow, mem, sync::Arc};
+use std::{borrow::Cow, sync::Arc};
 
 use tokio::time::Instant;
 use tracing::{Span, field::display};
@@ -66,7 +66,7 @@ impl Account {
     }
 
     fn write<'a>(
-        &mut self,
+        &'a self,
         outcome: Outcome,
         code: &'static str,
         delivery: Option<Delivery>,
@@ -74,37 +74,32 @@ impl Account {
         message: impl FnOnce() -> Cow<'a, str>,
     ) {
         broker_otlp::ended(&self.span, code, outcome == Outcome::Ok);
-        let audit = mem::take(&mut self.audit);
-        audit.write(|| {
-            let record = Record::new(Event::Operation, outcome);
-            let record = match &self.operation {
+        self.audit.write(|| {
+            let mut record = Record::new(Event::Operation, outcome);
+            match &self.operation {
                 Some(operation) => record.on(operation),
-                None => self.as_asked(record),
-            };
-            let record = match &self.ask.caller {
-                Some(caller) => record.by(caller),
-                None => record,
-            };
-            Record {
-                code: Some(code),
-                delivery: delivery.or(record.delivery).or(Some(Delivery::NotSent)),
-                duration: Some(now - self.began),
-                attempts: Some(self.attempt),
-                ..record.saying(message())
+                None => self.as_asked(&mut record),
             }
+            if let Some(caller) = &self.ask.caller {
+                record.identity = Some(&caller.identity);
+                record.caller = Some(&caller.address);
+            }
+            record.message = Some(message()).filter(|message| !message.is_empty());
+            record.code = Some(code);
+            record.delivery = delivery.or(record.delivery).or(Some(Delivery::NotSent));
+            record.duration = Some(now - self.began);
+            record.attempts = Some(self.attempt);
+            record
         });
     }
 
     /// Nothing was found out about it: the caller's own words.
-    fn as_asked<'a>(&'a self, record: Record<'a>) -> Record<'a> {
+    fn as_asked<'a>(&'a self, record: &mut Record<'a>) {
         let class = &self.ask.class;
         let class = Class::new(&class.api_version, &class.kind, &class.namespace, &class.name);
-        Record {
-            verb: Some(self.ask.verb),
-            class: Some(Cow::Owned(class)),
-            machine: Some(&*self.ask.machine).filter(|machine| !machine.is_empty()),
-            ..record
-        }
+        record.verb = Some(self.ask.verb);
+        record.class = Some(Cow::Owned(class));
+        record.machine = Some(&*self.ask.machine).filter(|machine| !machine.is_empty());
     }
 }
 

@@ -244,8 +244,8 @@ fn finished_operation(finished: Finished) -> v1::Operation {
     v1::Operation {
         operation_id: finished.id.to_string(),
         verb: finished.verb.to_string(),
-        class: Some(class(&finished.class)),
-        machine_name: finished.machine.to_string(),
+        class: Some(class(&finished.class.id)),
+        machine_name: finished.machine.name.to_string(),
         driver_instance: finished.instance.map(|i| i.to_string()).unwrap_or_default(),
         session_id: finished.session.map(|id| id.to_string()).unwrap_or_default(),
         delivery: delivery(finished.delivery).into(),

@@ -14,8 +14,10 @@ impl Code {
     pub const UNKNOWN: Code = Code(2);
     pub const NOT_FOUND: Code = Code(5);
     pub const RESOURCE_EXHAUSTED: Code = Code(8);
+    pub const UNIMPLEMENTED: Code = Code(12);
     pub const INTERNAL: Code = Code(13);
     pub const UNAVAILABLE: Code = Code(14);
+    pub const DATA_LOSS: Code = Code(15);
     pub const UNINITIALIZED: Code = Code(17);
 
     /// Any number the wire brings; what is not a code counts as `UNKNOWN`.
@@ -33,7 +35,7 @@ impl Code {
 
     /// Whether the failure says that the driver itself is unwell, rather than the request.
     pub fn blames_driver(self) -> bool {
-        matches!(self.name(), "UNKNOWN" | "UNIMPLEMENTED" | "INTERNAL" | "DATA_LOSS")
+        matches!(self, Code::UNKNOWN | Code::UNIMPLEMENTED | Code::INTERNAL | Code::DATA_LOSS)
     }
 
     pub fn name(self) -> &'static str {

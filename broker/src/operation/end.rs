@@ -7,6 +7,7 @@ use std::{
 };
 
 use futures::task::AtomicWaker;
+use smallvec::SmallVec;
 
 use super::Outcome;
 
@@ -17,7 +18,8 @@ pub(super) struct End(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     outcome: Option<Outcome>,
-    listeners: Vec<Listener>,
+    /// There is nearly always one.
+    listeners: SmallVec<[Listener; 1]>,
 }
 
 /// Who is told, each for the waiter of this number.

@@ -16,7 +16,7 @@ mod tests;
 use std::{
     collections::HashSet,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -65,7 +65,7 @@ struct Books {
     running_count: AtomicUsize,
     idle: Notify,
     machines: SharedMap<MachineId, Work>,
-    served: SharedMap<MachineId, Served>,
+    served: SharedMap<MachineId, Arc<Page>>,
     /// How many these are, about: the map would have to count.
     served_count: AtomicUsize,
     /// How many answers are kept that nobody heard: mostly none.
@@ -75,26 +75,36 @@ struct Books {
     audit: Audit,
 }
 
+/// Where it is written down who changed a machine last; empty when that is too long ago to matter.
+///
+/// An operation looks it up when it begins, and keeps it. It stays in the map while one does, so that
+/// what is written on it is found.
+pub(super) type Page = Mutex<Option<Served>>;
+
 /// Who changed a machine last, and since when nobody else has.
 #[derive(Debug)]
-struct Served {
+pub(super) struct Served {
     instance: Instance,
     since: Instant,
     /// By then it has forgotten.
     until: Instant,
 }
 
-/// What is known of the work on one machine.
+/// What is known of the work on one machine. It is small, since every operation moves one in and out.
 #[derive(Debug)]
 enum Work {
     Running(Arc<Operation>),
-    MayRun(Hold),
+    MayRun(Box<Hold>),
     /// With nobody there to hear it.
-    Answered {
-        request: Request,
-        answer: Arc<Answer>,
-        at: Instant,
-    },
+    Answered(Box<Kept>),
+}
+
+/// An answer that is kept for the retry.
+#[derive(Debug)]
+struct Kept {
+    request: Request,
+    answer: Arc<Answer>,
+    at: Instant,
 }
 
 /// An operation that was lost with its session and may still run in that driver instance.
@@ -173,13 +183,13 @@ impl Ledger {
                 }
                 Outcome::Lost => (audit::Outcome::Unknown, "DRIVER_LOST", ""),
             };
-            audit::Record {
+            let mut record = audit::Record {
                 code: Some(code),
                 duration: Some(operation.submitted.elapsed()),
                 ..audit::Record::new(audit::Event::OperationUnheard, end)
-            }
-            .on(operation)
-            .saying(message)
+            };
+            record.on(operation);
+            record.saying(message)
         });
     }
 
@@ -215,12 +225,12 @@ impl Ledger {
                             class: running.request.class.id.clone(),
                         });
                     }
-                    Work::Answered { request: answered, answer, at }
-                        if request.repeats(answered) && now < *at + KEEP_ANSWERS =>
+                    Work::Answered(kept)
+                        if request.repeats(&kept.request) && now < kept.at + KEEP_ANSWERS =>
                     {
-                        return Ok(Claim::Remembered(Arc::clone(answer)));
+                        return Ok(Claim::Remembered(Arc::clone(&kept.answer)));
                     }
-                    Work::Answered { .. } => {
+                    Work::Answered(_) => {
                         self.0.kept.fetch_sub(1, Ordering::AcqRel);
                         None
                     }
@@ -237,16 +247,24 @@ impl Ledger {
         &self,
         request: Request,
         times: (Instant, Instant),
-        hold: Option<Hold>,
+        hold: Option<Box<Hold>>,
     ) -> Arc<Operation> {
         let id = OperationId(self.0.next_id.fetch_add(1, Ordering::Relaxed));
-        let operation = Operation::new(self.clone(), id, request, times, hold);
+        let changes = request.verb.is_mutation();
+        let page = changes.then(|| self.0.served.get(&request.machine)).flatten();
+        let page = page.map(|page| Arc::clone(&page));
+        let operation = Operation::new(self.clone(), id, request, times, hold, page);
         self.0.running_count.fetch_add(1, Ordering::AcqRel);
         operation
     }
 
     /// Takes an ended operation off the books. Called once per operation, by its settling.
-    pub(super) fn close(&self, operation: &Operation, outcome: &Outcome, now: Instant) {
+    pub(super) fn close(
+        &self,
+        operation: &Operation,
+        outcome: &Outcome,
+        (now, took): (Instant, Duration),
+    ) {
         if operation.request.verb.is_mutation() {
             self.release(operation, outcome, now);
         } else {
@@ -259,9 +277,8 @@ impl Ledger {
         }
         // A caller that waits for a driver to come tries again and again; that is nothing to look at.
         if operation.session().is_some() {
-            let finished = Finished::of(operation, outcome, now);
-            self.0.metrics.operation_ended(operation, outcome, finished.took);
-            self.0.recent.push(finished, now);
+            self.0.metrics.operation_ended(operation, outcome, took);
+            self.0.recent.push(Finished::of(operation, outcome, took), now);
         }
         if self.0.running_count.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.idle.notify_waiters();
@@ -286,9 +303,39 @@ impl Ledger {
         if resumed {
             return None;
         }
-        let served = self.0.served.get(&operation.request.machine);
-        let alone = served.filter(|served| served.instance == *instance);
-        Some(alone.map_or(Duration::ZERO, |served| now.saturating_duration_since(served.since)))
+        let alone = self.on_page(operation, |served| {
+            served.as_ref().filter(|served| served.instance == *instance).map(|served| served.since)
+        });
+        let since = alone.flatten();
+        Some(since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since)))
+    }
+
+    /// Looks at the page of the operation's machine, if there is one by now.
+    fn on_page<T>(
+        &self,
+        operation: &Operation,
+        look: impl FnOnce(&mut Option<Served>) -> T,
+    ) -> Option<T> {
+        match &operation.page {
+            Some(page) => Some(look(&mut lock(page))),
+            None => {
+                let page = self.0.served.get(&operation.request.machine)?;
+                Some(look(&mut lock(&page)))
+            }
+        }
+    }
+
+    /// The page of a machine, or a new one, unless there are too many.
+    fn new_page(&self, machine: &MachineId) -> Option<Arc<Page>> {
+        let full = self.0.served_count.load(Ordering::Acquire) >= MOST_SERVED;
+        match self.0.served.entry(machine.clone()) {
+            Entry::Occupied(page) => Some(Arc::clone(page.get())),
+            Entry::Vacant(_) if full => None,
+            Entry::Vacant(free) => {
+                self.0.served_count.fetch_add(1, Ordering::AcqRel);
+                Some(Arc::clone(&free.insert(Arc::default())))
+            }
+        }
     }
 
     fn note_served(&self, operation: &Operation, now: Instant) {
@@ -302,17 +349,14 @@ impl Ledger {
             since: operation.submitted,
             until: now + REMEMBERED_FOR,
         };
-        let full = self.0.served_count.load(Ordering::Acquire) >= MOST_SERVED;
-        match self.0.served.entry(operation.request.machine.clone()) {
-            Entry::Occupied(mut served) if served.get().instance == *instance => {
-                served.get_mut().until = now + REMEMBERED_FOR;
-            }
-            Entry::Occupied(mut served) => drop(served.insert(first())),
-            Entry::Vacant(_) if full => {}
-            Entry::Vacant(free) => {
-                self.0.served_count.fetch_add(1, Ordering::AcqRel);
-                free.insert(first());
-            }
+        let write = |served: &mut Option<Served>| match served {
+            Some(served) if served.instance == *instance => served.until = now + REMEMBERED_FOR,
+            other => *other = Some(first()),
+        };
+        if self.on_page(operation, write).is_none()
+            && let Some(page) = self.new_page(&operation.request.machine)
+        {
+            write(&mut lock(&page));
         }
     }
 
@@ -338,7 +382,7 @@ impl Ledger {
             }
             Outcome::Lost => operation.session().map(|session| {
                 let info = session.info();
-                Work::MayRun(Hold {
+                Work::MayRun(Box::new(Hold {
                     operation: Some(operation.id),
                     verb: operation.request.verb,
                     delivery: operation.delivery(),
@@ -354,7 +398,7 @@ impl Ledger {
                         true => operation.deadline() + DRIVER_GRACE,
                         false => now + RESUMED_FOR,
                     },
-                })
+                }))
             }),
         };
         match left {
@@ -371,11 +415,11 @@ impl Ledger {
         }
         if let Entry::Vacant(free) = self.0.machines.entry(operation.request.machine.clone()) {
             self.0.kept.fetch_add(1, Ordering::AcqRel);
-            free.insert(Work::Answered {
+            free.insert(Work::Answered(Box::new(Kept {
                 request: operation.request.clone(),
                 answer: Arc::new(answer.detached()),
                 at: Instant::now(),
-            });
+            })));
         }
     }
 
@@ -402,26 +446,29 @@ impl Ledger {
                 && absent(&kept.machine.name)
         };
         self.retain(|work| match work {
-            Work::Answered { request, at, .. } => !forget(request, *at),
+            Work::Answered(kept) => !forget(&kept.request, kept.at),
             Work::Running(_) | Work::MayRun(_) => true,
         });
     }
 
-    /// Who changed the machine last, as far as we know, if it was another than `instance`.
+    /// Who changed the operation's machine last, as far as we know, if it was another than `instance`.
     pub fn last_served_by_another(
         &self,
-        machine: &MachineId,
+        operation: &Operation,
         instance: &Instance,
     ) -> Option<Instance> {
-        let served = self.0.served.get(machine)?;
-        (served.instance != *instance).then(|| served.instance.clone())
+        let another = |served: &mut Option<Served>| {
+            let other = served.as_ref().filter(|served| served.instance != *instance);
+            other.map(|served| served.instance.clone())
+        };
+        self.on_page(operation, another).flatten()
     }
 
     /// The machines that are held for what may still run.
     pub fn holds(&self) -> Vec<(MachineId, Hold)> {
         let held = self.0.machines.iter().filter_map(|entry| match entry.value() {
-            Work::MayRun(hold) => Some((entry.key().clone(), hold.clone())),
-            Work::Running(_) | Work::Answered { .. } => None,
+            Work::MayRun(hold) => Some((entry.key().clone(), Hold::clone(hold))),
+            Work::Running(_) | Work::Answered(_) => None,
         });
         held.collect()
     }
@@ -429,7 +476,7 @@ impl Ledger {
     pub fn running(&self) -> Vec<Arc<Operation>> {
         let changing = self.0.machines.iter().filter_map(|entry| match entry.value() {
             Work::Running(operation) => Some(Arc::clone(operation)),
-            Work::MayRun(_) | Work::Answered { .. } => None,
+            Work::MayRun(_) | Work::Answered(_) => None,
         });
         let reading = self.0.reading.iter().map(|entry| Arc::clone(entry.value()));
         changing.chain(reading).collect()
@@ -461,22 +508,30 @@ impl Ledger {
     /// Drops what is too old to matter, so that machines that never come back cost nothing.
     pub fn forget_old(&self) {
         let now = Instant::now();
-        self.0.served.retain(|_, served| now < served.until);
+        self.0.served.retain(|_, page| {
+            let mut served = lock(page);
+            served.take_if(|served| now >= served.until);
+            served.is_some() || Arc::strong_count(page) > 1
+        });
         self.0.served_count.store(self.0.served.len(), Ordering::Release);
         self.retain(|work| match work {
             Work::Running(_) => true,
             Work::MayRun(hold) => now < hold.until,
-            Work::Answered { at, .. } => now < *at + KEEP_ANSWERS,
+            Work::Answered(kept) => now < kept.at + KEEP_ANSWERS,
         });
     }
 
     fn retain(&self, keep: impl Fn(&Work) -> bool) {
         self.0.machines.retain(|_, work| {
             let keep = keep(work);
-            if !keep && matches!(work, Work::Answered { .. }) {
+            if !keep && matches!(work, Work::Answered(_)) {
                 self.0.kept.fetch_sub(1, Ordering::AcqRel);
             }
             keep
         });
     }
+}
+
+fn lock(page: &Page) -> MutexGuard<'_, Option<Served>> {
+    page.lock().expect("no panic while locked")
 }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, MutexGuard},
     time::{Duration, SystemTime},
 };
 
@@ -14,7 +14,8 @@ use super::{
     shortened,
 };
 use crate::{
-    driver::{ClassId, Instance, OperationId, SessionId, Verb},
+    catalog::Class,
+    driver::{Instance, MachineId, OperationId, SessionId, Verb},
     session::SessionHandle,
 };
 
@@ -25,38 +26,48 @@ const MAX_MESSAGE: usize = 512;
 
 #[derive(Debug)]
 pub(super) struct Recent {
-    newest: Mutex<VecDeque<Finished>>,
-    pace: Mutex<Pace>,
     started: Instant,
+    ends: Mutex<Ends>,
+}
+
+#[derive(Debug, Default)]
+struct Ends {
+    newest: VecDeque<Finished>,
+    pace: Pace,
 }
 
 impl Default for Recent {
     fn default() -> Self {
-        Self { newest: Mutex::default(), pace: Mutex::default(), started: Instant::now() }
+        Self { started: Instant::now(), ends: Mutex::default() }
     }
 }
 
 impl Recent {
     pub(super) fn push(&self, finished: Finished, now: Instant) {
-        let (kind, ok) = (&finished.class.kind, finished.outcome == Code::OK.name());
-        let mut pace = self.pace.lock().expect("no panic while locked");
-        pace.count(now - self.started, finished.verb, kind, finished.took, ok);
-        drop(pace);
-        let mut recent = self.newest.lock().expect("no panic while locked");
-        if recent.len() == RECENT {
-            recent.pop_front();
+        let mut ends = self.ends();
+        ends.pace.count(
+            now - self.started,
+            finished.verb,
+            &finished.class.id.kind,
+            finished.took,
+            finished.outcome == Code::OK.name(),
+        );
+        if ends.newest.len() == RECENT {
+            ends.newest.pop_front();
         }
-        recent.push_back(finished);
+        ends.newest.push_back(finished);
     }
 
     pub(super) fn newest(&self, most: usize) -> Vec<Finished> {
-        let recent = self.newest.lock().expect("no panic while locked");
-        recent.iter().rev().take(most).cloned().collect()
+        self.ends().newest.iter().rev().take(most).cloned().collect()
     }
 
     pub(super) fn pace(&self) -> Vec<Series> {
-        let mut pace = self.pace.lock().expect("no panic while locked");
-        pace.series(self.started.elapsed())
+        self.ends().pace.series(self.started.elapsed())
+    }
+
+    fn ends(&self) -> MutexGuard<'_, Ends> {
+        self.ends.lock().expect("no panic while locked")
     }
 }
 
@@ -65,8 +76,8 @@ impl Recent {
 pub struct Finished {
     pub id: OperationId,
     pub verb: Verb,
-    pub class: ClassId,
-    pub machine: Arc<str>,
+    pub class: Arc<Class>,
+    pub machine: MachineId,
     pub instance: Option<Instance>,
     pub session: Option<SessionId>,
     pub delivery: Delivery,
@@ -81,7 +92,7 @@ pub struct Finished {
 }
 
 impl Finished {
-    pub(super) fn of(operation: &Operation, outcome: &Outcome, now: Instant) -> Self {
+    pub(super) fn of(operation: &Operation, outcome: &Outcome, took: Duration) -> Self {
         let (outcome, message) = match outcome {
             Outcome::Answered(answer) => {
                 let message = shortened(answer.message.clone(), MAX_MESSAGE);
@@ -96,8 +107,8 @@ impl Finished {
         Self {
             id: operation.id,
             verb: operation.request.verb,
-            class: operation.request.class.id.clone(),
-            machine: operation.request.machine.name.clone(),
+            class: Arc::clone(&operation.request.class),
+            machine: operation.request.machine.clone(),
             instance: operation.session().map(|session| session.info().instance.clone()),
             session: operation.session_id(),
             delivery: operation.delivery(),
@@ -105,7 +116,7 @@ impl Finished {
             sent_after: operation.sent_after(),
             accepted_after: operation.accepted_after(),
             submitted_at: operation.submitted_at,
-            took: now - operation.submitted,
+            took,
             outcome,
             message,
         }

@@ -44,12 +44,14 @@ impl session::Ticket for Ticket {
     }
 
     fn sent(&self, now: Instant) {
-        self.operation().advance(Delivery::Sent, now);
+        let operation = self.operation();
+        operation.advance(Delivery::Sent, now - operation.submitted);
     }
 
     fn accepted(&self, now: Instant) {
-        self.operation().begun.store(true, Ordering::Release);
-        self.operation().advance(Delivery::Accepted, now);
+        let operation = self.operation();
+        operation.begun.store(true, Ordering::Release);
+        operation.advance(Delivery::Accepted, now - operation.submitted);
     }
 
     fn answered(mut self, answer: Answer, now: Instant) {

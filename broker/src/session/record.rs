@@ -1,11 +1,11 @@
 //! What a session has done so far, for those who judge it. Pure.
 
-use std::{collections::VecDeque, time::SystemTime};
+use std::time::SystemTime;
 
 use crate::operation::{Answer, shortened};
 
 /// How many answers the error rate looks back on.
-const LATELY: usize = 100;
+const LATELY: u32 = 100;
 /// How many failures from the start make a driver one that does not work.
 const ENOUGH: u64 = 3;
 const MAX_ERROR: usize = 512;
@@ -16,8 +16,8 @@ pub struct Record {
     pub failed: u64,
     /// Failures by the driver's own fault.
     faults: u64,
-    /// Whether each of the last answers was such a failure.
-    lately: VecDeque<bool>,
+    /// Whether each of the last answers was such a failure: a bit each, the newest is the lowest.
+    lately: u128,
     pub last_error: Option<LastError>,
 }
 
@@ -39,17 +39,14 @@ impl Record {
             let at = SystemTime::now();
             self.last_error = Some(LastError { message: shortened(message, MAX_ERROR), at });
         }
-        if self.lately.len() == LATELY {
-            self.lately.pop_front();
-        }
-        self.lately.push_back(fault);
+        self.lately = (self.lately << 1 | u128::from(fault)) & ((1 << LATELY) - 1);
     }
 
     /// The share of failures by the driver's own fault among its last answers, 0 to 1.
     pub fn error_rate(&self) -> f64 {
-        let faults = self.lately.iter().filter(|fault| **fault).count();
+        let answers = (self.succeeded + self.failed).min(LATELY.into());
         // At most a hundred: exact.
-        if self.lately.is_empty() { 0.0 } else { faults as f64 / self.lately.len() as f64 }
+        if answers == 0 { 0.0 } else { f64::from(self.lately.count_ones()) / answers as f64 }
     }
 
     /// Whether all of its first operations failed by its own fault.

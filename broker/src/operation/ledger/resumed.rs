@@ -5,13 +5,13 @@
 //! machine. Of what ended, the latest of each machine counts, success or not: whoever was last at a
 //! machine knows it as it is, and what others remember of it is out of date.
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
 
 use broker_proto::v1;
 use dashmap::Entry;
 use tokio::time::Instant;
 
-use super::{Hold, Ledger, MOST_SERVED, REMEMBERED_FOR, RESUMED_FOR, Served, Work};
+use super::{Hold, Ledger, REMEMBERED_FOR, RESUMED_FOR, Served, Work, lock};
 use crate::{
     catalog::valid_name,
     driver::{DriverKey, MachineId, Realm, Verb},
@@ -79,22 +79,22 @@ impl Ledger {
     /// Writes down when a driver that was a stranger was last at a machine. Says whether no other
     /// instance was there later.
     fn touched(&self, told: &Told, driver: &session::Info, stranger: bool) -> bool {
-        let full = self.0.served_count.load(Ordering::Acquire) >= MOST_SERVED;
+        let page = if stranger {
+            self.new_page(&told.machine)
+        } else {
+            self.0.served.get(&told.machine).map(|page| Arc::clone(&page))
+        };
+        let Some(page) = page else { return true };
         let until = Instant::now() + REMEMBERED_FOR;
-        let touch = || Served { instance: driver.instance.clone(), since: told.at, until };
-        match self.0.served.entry(told.machine.clone()) {
-            Entry::Occupied(served) if served.get().instance == driver.instance => true,
-            Entry::Occupied(served) if served.get().since >= told.at => false,
-            Entry::Occupied(mut served) if stranger => {
-                served.insert(touch());
+        match &mut *lock(&page) {
+            Some(served) if served.instance == driver.instance => true,
+            Some(served) if served.since >= told.at => false,
+            served if stranger => {
+                let instance = driver.instance.clone();
+                *served = Some(Served { instance, since: told.at, until });
                 true
             }
-            Entry::Vacant(free) if stranger && !full => {
-                self.0.served_count.fetch_add(1, Ordering::AcqRel);
-                free.insert(touch());
-                true
-            }
-            Entry::Occupied(_) | Entry::Vacant(_) => true,
+            _ => true,
         }
     }
 
@@ -110,7 +110,7 @@ impl Ledger {
     fn hold_for(&self, told: &Told, driver: &session::Info, knows_more: bool) {
         let until = Instant::now() + RESUMED_FOR;
         let hold = || {
-            Work::MayRun(Hold {
+            Work::MayRun(Box::new(Hold {
                 operation: None,
                 verb: told.verb,
                 // What is said to run may still wait for its turn there.
@@ -124,7 +124,7 @@ impl Ledger {
                 session: driver.id,
                 since: told.at,
                 until,
-            })
+            }))
         };
         let failed = told.end.is_some_and(|code| !code.is_ok());
         let full = self.0.machines.len() >= MOST_RESUMED;

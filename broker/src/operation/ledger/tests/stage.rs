@@ -122,7 +122,7 @@ impl Stage {
             (Ok(Claim::Remembered(_)), None) => assert!(model.remembers(verb, request_id)),
             (Ok(Claim::Start(operation)), None) => {
                 assert!(!model.remembers(verb, request_id), "an answer is kept for it");
-                assert_eq!(operation.hold.as_ref().map(held), model.hold());
+                assert_eq!(operation.hold.as_deref().map(held), model.hold());
                 let driver = to.map(|to| self.drivers[to].0.clone());
                 if let (Some(to), Some(driver)) = (to, &driver) {
                     let recall = operation
