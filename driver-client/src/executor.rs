@@ -27,7 +27,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::debug;
 
 pub(crate) use self::round::Round;
-use self::running::Running;
+use self::{round::Execution, running::Running};
 use crate::{
     Driver,
     answer::{Outcome, bounded},
@@ -205,7 +205,7 @@ impl Executor {
                     table.started(id, |ticket| tell(sessions, ticket, |e, id| e.started(id)));
                 }
                 drop(state);
-                round.push(Box::pin(self.clone().execute(id, operation, slot)));
+                round.push(Execution { id, operation, slot });
                 Submitted::Pending
             }
             Begin::Joined { execution, started, deadline } => {
@@ -227,16 +227,18 @@ impl Executor {
     }
 
     /// Has those begin by themselves that have not begun yet: whoever is before them takes time.
-    pub(crate) fn scatter(&self, round: &Round) {
+    pub(crate) fn scatter(self: &Arc<Self>, round: &Round) {
         // Those that were taken are still to be waited for.
         let _token = self.tasks.token();
         for execution in round.take() {
-            self.tasks.spawn(execution);
+            let executor = self.clone();
+            self.tasks.spawn(async move { executor.execute(execution).await });
         }
     }
 
     async fn go_round(self: Arc<Self>, round: Arc<Round>) {
-        while let Some(mut execution) = round.next() {
+        while let Some(execution) = round.next() {
+            let mut execution = pin!(self.execute(execution));
             let polled = futures::poll!(execution.as_mut());
             // The transport, or whoever waits for a slot, may have been woken, to run next on this very
             // thread. Let them: driver code that blocks would keep them, and the heartbeat with
@@ -246,7 +248,12 @@ impl Executor {
                 Poll::Ready(_) => {}
                 Poll::Pending => {
                     yield_now().await;
-                    self.tasks.spawn(execution);
+                    // What was polled cannot be moved to another task, so the others are.
+                    if !round.is_over() {
+                        self.begin(round);
+                    }
+                    execution.await;
+                    return;
                 }
             }
         }
@@ -308,12 +315,9 @@ impl Executor {
         self.tasks.wait().await;
     }
 
-    async fn execute(
-        self: Arc<Self>,
-        id: ExecutionId,
-        operation: Operation,
-        slot: Option<OwnedSemaphorePermit>,
-    ) -> bool {
+    /// Says whether somebody was woken by its end.
+    async fn execute(&self, execution: Execution) -> bool {
+        let Execution { id, operation, slot } = execution;
         let outcome = match slot {
             Some(slot) => self.call(id, &operation, slot).await,
             // In a box, as all that is rare: a task that is small is made quickly.
