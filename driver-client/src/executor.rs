@@ -77,7 +77,9 @@ pub(crate) enum Heard {
 pub(crate) enum Submitted {
     /// The session will hear of it.
     Pending,
-    Answered(Arc<Outcome>),
+    /// It succeeded lately.
+    Remembered(Report),
+    Refused(Error),
 }
 
 pub(crate) struct Executor {
@@ -178,7 +180,7 @@ impl Executor {
             state.table.told_of(id, told);
         }
         for report in lost {
-            if report.request.verb.mutates() {
+            if report.request().verb.mutates() {
                 state.tell(&Orphan::Ended(report.clone()), |other| kin.contains(&other));
             }
             state.table.undelivered(address, report);
@@ -216,8 +218,8 @@ impl Executor {
                 }
                 Submitted::Pending
             }
-            Begin::Remembered(outcome) => Submitted::Answered(outcome),
-            Begin::Refused(error) => Submitted::Answered(Arc::new(Err(error))),
+            Begin::Remembered(report) => Submitted::Remembered(report),
+            Begin::Refused(error) => Submitted::Refused(error),
         }
     }
 
@@ -415,8 +417,8 @@ impl Executor {
         running.remove(id);
         let Some(finished) = table.finish(id, outcome, now) else { return false };
         let Finished { report, mut waiters, told } = finished;
-        let outcome = report.outcome.as_ref().as_ref().map_or_else(|e| e.code().as_str(), |_| "OK");
-        let Request { verb, machine, .. } = &*report.request;
+        let outcome = report.outcome().as_ref().map_or_else(|e| e.code().as_str(), |_| "OK");
+        let Request { verb, machine, .. } = report.request();
         debug!(%verb, machine = machine.name(), outcome, "operation ended");
         let (mut may_ask, mut has_woken) = (told, false);
         waiters.retain(|waiter| {
@@ -430,7 +432,7 @@ impl Executor {
             }
             heard != Heard::No
         });
-        if report.request.verb.mutates() && !may_ask.is_empty() {
+        if report.request().verb.mutates() && !may_ask.is_empty() {
             let has_heard = |address| waiters.iter().any(|waiter| waiter.ticket.address == address);
             state.tell(&Orphan::Ended(report), |address| {
                 !has_heard(address) && may_ask.contains(&address)

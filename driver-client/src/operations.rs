@@ -29,7 +29,7 @@ use slab::Slab;
 use tokio::time::Instant;
 
 pub use self::key::ClassRef;
-pub(crate) use self::key::{Fingerprint, MachineKey, Request};
+pub(crate) use self::key::{Fingerprint, MachineKey, Report, Request};
 use self::{
     memory::{Memory, REMEMBERED_FOR},
     unreported::{Reports, Unreported},
@@ -63,14 +63,6 @@ pub(crate) struct Ticket {
     pub(crate) operation: Option<i32>,
 }
 
-/// An ended operation and its answer.
-#[derive(Clone, Debug)]
-pub(crate) struct Report {
-    pub(crate) request: Arc<Request>,
-    pub(crate) outcome: Arc<Outcome>,
-    pub(crate) ended: Instant,
-}
-
 /// What was asked for by a broker that we have lost, and that may be asked for through others.
 #[derive(Clone, Debug)]
 pub(crate) enum Orphan {
@@ -95,7 +87,7 @@ pub(crate) enum Begin {
     /// It runs already; the answer will come with that one's.
     Joined { execution: ExecutionId, started: bool, deadline: Instant },
     /// It succeeded lately: this was the answer.
-    Remembered(Arc<Outcome>),
+    Remembered(Report),
     /// It is not executed, and this is why.
     Refused(Error),
 }
@@ -200,8 +192,8 @@ impl Table {
             if let Some(&execution) = self.machines.get(&request.machine) {
                 return self.join(execution, &request, ticket, deadline);
             }
-            if let Some(outcome) = self.memory.recall(&request, now) {
-                return Begin::Remembered(outcome);
+            if let Some(report) = self.memory.recall(&request, now) {
+                return Begin::Remembered(report);
             }
         }
         if self.closed {
@@ -322,9 +314,9 @@ impl Table {
     ) -> Option<Finished> {
         let execution = self.executions.try_remove(id.0)?;
         let waiters = execution.waiters;
-        let report = Report { request: execution.request, outcome: Arc::new(outcome), ended: now };
-        if report.request.verb.mutates() {
-            self.machines.remove(&report.request.machine);
+        let report = Report::new(execution.request, outcome, now);
+        if report.request().verb.mutates() {
+            self.machines.remove(&report.request().machine);
             let mut asked = waiters.iter().map(|waiter| waiter.ticket.address);
             let first_asked = asked.next();
             let known =
@@ -375,7 +367,7 @@ impl Table {
 
     /// Keeps an answer that did not reach its broker, for the next session to it.
     pub(crate) fn undelivered(&mut self, address: AddressId, report: Report) {
-        if report.request.verb.mutates() {
+        if report.request().verb.mutates() {
             self.unreported.push(address, report, false);
         }
     }
@@ -383,7 +375,7 @@ impl Table {
     /// Keeps an answer that a broker read which is about to forget it. The next one should hear of it,
     /// but nobody has to wait for that.
     pub(crate) fn told(&mut self, address: AddressId, report: Report) {
-        if report.request.verb.mutates() {
+        if report.request().verb.mutates() {
             self.unreported.push(address, report, true);
         }
     }
@@ -406,8 +398,8 @@ impl Table {
             // A newer operation of the machine makes the old answer worthless, and so does
             // whatever made us forget a success: a broker that still has such a request open has
             // a later one, and must not take this for its answer.
-            .filter(|report| !self.machines.contains_key(&report.request.machine))
-            .filter(|report| report.outcome.is_err() || self.memory.holds(report))
+            .filter(|report| !self.machines.contains_key(&report.request().machine))
+            .filter(|report| report.outcome().is_err() || self.memory.holds(report))
             .collect();
         let mut running = Vec::new();
         for (_, execution) in &mut self.executions {
@@ -448,8 +440,8 @@ impl Table {
             }
         }
         let recall = |(report, known): &(Report, Known)| {
-            let lately = now.saturating_duration_since(report.ended) < REMEMBERED_FOR
-                && !self.machines.contains_key(&report.request.machine);
+            let lately = now.saturating_duration_since(report.ended()) < REMEMBERED_FOR
+                && !self.machines.contains_key(&report.request().machine);
             let is_its_own = known.asked().any(|asked| asked == address);
             let concerns_it = is_its_own
                 || known.told.contains(&address)

@@ -70,8 +70,6 @@ fn text_len(tag: u32, text: &String) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use proptest::prelude::*;
 
     use super::*;
@@ -86,11 +84,12 @@ mod tests {
             let addresses = addresses.into_iter().map(|(kind, address)| Address { kind, address });
             let addresses = addresses.collect();
             let machine = Machine { provider_id, node_name, addresses, last_known_state };
-            let mut pages = Pages::new(Arc::new(Ok(Payload::Machine(machine))));
-            let message = Pages::new(pages.outcome.clone()).next().unwrap();
-            let written = pages.next_encoded().unwrap();
+            let outcome = Ok(Payload::Machine(machine));
+            let message = Pages::new().next(&outcome).unwrap();
+            let mut pages = Pages::new();
+            let written = pages.next_encoded(&outcome).unwrap();
             prop_assert_eq!(written.encode_to_vec(), message.encode_to_vec());
-            prop_assert!(pages.is_done() && pages.next_encoded().is_none());
+            prop_assert!(pages.is_done() && pages.next_encoded(&outcome).is_none());
         }
     }
 }

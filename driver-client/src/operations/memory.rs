@@ -2,20 +2,13 @@
 
 use std::{
     collections::{HashSet, VecDeque},
-    sync::Arc,
     time::Duration,
 };
 
 use tokio::time::Instant;
 
 use super::{MachineKey, Report, Request};
-use crate::{
-    answer::{Outcome, Payload},
-    error::Code,
-    machine::ListedMachine,
-    maps::HashedMap,
-    verb::Verb,
-};
+use crate::{answer::Payload, error::Code, machine::ListedMachine, maps::HashedMap, verb::Verb};
 
 /// How long a success is remembered.
 pub(super) const REMEMBERED_FOR: Duration = Duration::from_secs(15 * 60);
@@ -50,22 +43,22 @@ struct Success {
 
 impl Memory {
     /// The answer to `request`, if it is the repetition of a remembered success.
-    pub(super) fn recall(&mut self, request: &Request, now: Instant) -> Option<Arc<Outcome>> {
+    pub(super) fn recall(&mut self, request: &Request, now: Instant) -> Option<Report> {
         self.expire(now);
         let success = self.machines.get(&request.machine)?.of(request.verb)?;
-        let age = now.saturating_duration_since(success.report.ended);
+        let age = now.saturating_duration_since(success.report.ended());
         if request.recall_within.is_some_and(|within| age > within) {
             return None;
         }
-        request.repeats(&success.report.request).then(|| success.report.outcome.clone())
+        request.repeats(success.report.request()).then(|| success.report.clone())
     }
 
     /// Whether this very success is still remembered.
     pub(super) fn holds(&self, report: &Report) -> bool {
-        let request = &report.request;
+        let request = report.request();
         let machine = self.machines.get(&request.machine);
         let success = machine.and_then(|successes| successes.of(request.verb));
-        success.is_some_and(|success| Arc::ptr_eq(&success.report.outcome, &report.outcome))
+        success.is_some_and(|success| success.report.is(report))
     }
 
     /// A mutation begins to execute, so the machine will not be what it was.
@@ -82,8 +75,8 @@ impl Memory {
 
     /// Draws the conclusions from an answer. Reads only speak of what ended before they `began`.
     pub(super) fn learn(&mut self, report: &Report, began: Instant) {
-        let request = &report.request;
-        match (request.verb, &*report.outcome) {
+        let request = report.request();
+        match (request.verb, report.outcome()) {
             (Verb::Create | Verb::Initialize | Verb::Delete, Ok(_)) => self.remember(report),
             (Verb::GetStatus, Err(error)) if error.code() == Code::NotFound => {
                 self.forget_before(&request.machine, MADE, began);
@@ -94,7 +87,7 @@ impl Memory {
             (Verb::GetStatus, Err(error)) if error.code() == Code::Uninitialized => {
                 self.forget_before(&request.machine, &[Verb::Delete], began);
             }
-            (Verb::List, Ok(Payload::List(machines))) if request.provider_id.is_empty() => {
+            (Verb::List, Ok(Payload::List(machines))) if request.provider_id().is_empty() => {
                 self.learn_list(request, machines, began);
             }
             _ => {}
@@ -105,8 +98,8 @@ impl Memory {
         let names: HashSet<_> = machines.iter().map(|m| m.machine_name.as_str()).collect();
         let ids: HashSet<_> = machines.iter().map(|m| m.provider_id.as_str()).collect();
         let holds = |success: &Success| {
-            let request = &success.report.request;
-            if !request.class().is_same(list.class()) || success.report.ended > began {
+            let request = success.report.request();
+            if !request.class().is_same(list.class()) || success.report.ended() > began {
                 return true;
             }
             let shown = names.contains(request.machine.name())
@@ -123,13 +116,13 @@ impl Memory {
     }
 
     fn remember(&mut self, report: &Report) {
-        let Request { machine, verb, .. } = &*report.request;
+        let Request { machine, verb, .. } = report.request();
         let number = self.next;
         self.next += 1;
-        self.ages.push_back((report.ended, machine.clone(), *verb, number));
+        self.ages.push_back((report.ended(), machine.clone(), *verb, number));
         let successes = self.machines.entry(machine.clone()).or_default();
         *successes.place(*verb) = Some(Success { report: report.clone(), number });
-        self.expire(report.ended);
+        self.expire(report.ended());
     }
 
     /// The machine is not what it was.
@@ -138,7 +131,7 @@ impl Memory {
     }
 
     fn forget_before(&mut self, machine: &MachineKey, verbs: &[Verb], began: Instant) {
-        self.forget(machine, verbs, |success| success.report.ended <= began);
+        self.forget(machine, verbs, |success| success.report.ended() <= began);
     }
 
     fn forget(&mut self, machine: &MachineKey, verbs: &[Verb], which: impl Fn(&Success) -> bool) {
@@ -201,7 +194,7 @@ impl Successes {
 
 impl Report {
     fn provider_id(&self) -> Option<&str> {
-        match &*self.outcome {
+        match self.outcome() {
             Ok(Payload::Machine(machine)) if !machine.provider_id.is_empty() => {
                 Some(&machine.provider_id)
             }
