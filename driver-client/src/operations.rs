@@ -26,6 +26,7 @@ mod unreported;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use slab::Slab;
+use smallvec::{SmallVec, smallvec};
 use tokio::time::Instant;
 
 pub use self::key::ClassRef;
@@ -43,6 +44,9 @@ use crate::{
 /// One broker address that we dial, by the order in which we came to know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct AddressId(pub(crate) usize);
+
+/// Some brokers, mostly one or none.
+pub(crate) type Addresses = SmallVec<[AddressId; 1]>;
 
 /// One session, over all addresses and the life of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -74,9 +78,9 @@ pub(crate) enum Orphan {
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) report: Report,
-    pub(crate) waiters: Vec<Waiter>,
+    pub(crate) waiters: Waiters,
     /// The brokers that did not ask, and were told that it runs: they keep others from the machine.
-    pub(crate) told: BTreeSet<AddressId>,
+    pub(crate) told: Addresses,
 }
 
 /// What becomes of a request.
@@ -146,19 +150,17 @@ struct Execution {
     started: bool,
     /// Told to stop: whoever joins now would get the answer of someone who gave up.
     stopping: bool,
-    waiters: Vec<Waiter>,
+    waiters: Waiters,
     /// Who was told that it runs for another broker, and has to hear its end whoever waits by then.
-    told: BTreeSet<AddressId>,
+    told: Addresses,
 }
 
 /// Which brokers know of an operation that ended.
 #[derive(Debug)]
 struct Known {
-    /// They asked; mostly one did.
-    first_asked: Option<AddressId>,
-    others: Vec<AddressId>,
+    asked: Addresses,
     /// They were told that it ran.
-    told: BTreeSet<AddressId>,
+    told: Addresses,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -166,6 +168,9 @@ pub(crate) struct Waiter {
     pub(crate) ticket: Ticket,
     cancelled: bool,
 }
+
+/// Mostly there is one.
+pub(crate) type Waiters = SmallVec<[Waiter; 1]>;
 
 impl Table {
     pub(crate) fn new(room: usize) -> Self {
@@ -214,8 +219,8 @@ impl Table {
             deadline,
             started: false,
             stopping: false,
-            waiters: vec![Waiter { ticket, cancelled: false }],
-            told: BTreeSet::new(),
+            waiters: smallvec![Waiter { ticket, cancelled: false }],
+            told: Addresses::new(),
         });
         Begin::Start(execution)
     }
@@ -317,10 +322,8 @@ impl Table {
         let report = Report::new(execution.request, outcome, now);
         if report.request().verb.mutates() {
             self.machines.remove(&report.request().machine);
-            let mut asked = waiters.iter().map(|waiter| waiter.ticket.address);
-            let first_asked = asked.next();
-            let known =
-                Known { first_asked, others: asked.collect(), told: execution.told.clone() };
+            let asked = waiters.iter().map(|waiter| waiter.ticket.address).collect();
+            let known = Known { asked, told: execution.told.clone() };
             self.ends.push(report.clone(), known);
         }
         self.memory.learn(&report, execution.began);
@@ -361,7 +364,7 @@ impl Table {
     /// These brokers were told that it runs, for another.
     pub(crate) fn told_of(&mut self, id: ExecutionId, told: impl IntoIterator<Item = AddressId>) {
         if let Some(execution) = self.executions.get_mut(id.0) {
-            execution.told.extend(told);
+            told.into_iter().for_each(|address| execution.tells(address));
         }
     }
 
@@ -435,17 +438,17 @@ impl Table {
             if is_its_own || tickets.any(&mut is_lost) {
                 running.push((execution.request.clone(), !is_its_own));
                 if !is_its_own {
-                    execution.told.insert(address);
+                    execution.tells(address);
                 }
             }
         }
         let recall = |(report, known): &(Report, Known)| {
             let lately = now.saturating_duration_since(report.ended()) < REMEMBERED_FOR
                 && !self.machines.contains_key(&report.request().machine);
-            let is_its_own = known.asked().any(|asked| asked == address);
+            let is_its_own = known.asked.contains(&address);
             let concerns_it = is_its_own
                 || known.told.contains(&address)
-                || known.asked().any(|asked| kin.contains(&asked));
+                || known.asked.iter().any(|asked| kin.contains(asked));
             (lately && concerns_it).then(|| (report.clone(), !is_its_own))
         };
         Recollection { running, ended: self.ends.newest_first().filter_map(recall).collect() }
@@ -499,12 +502,6 @@ impl Ticket {
     }
 }
 
-impl Known {
-    fn asked(&self) -> impl Iterator<Item = AddressId> {
-        self.first_asked.into_iter().chain(self.others.iter().copied())
-    }
-}
-
 impl Execution {
     fn asked_as(
         &mut self,
@@ -514,10 +511,17 @@ impl Execution {
         self.waiters.iter_mut().filter(move |waiter| waiter.ticket.is(session, operation))
     }
 
+    /// A broker is told that it runs, for another.
+    fn tells(&mut self, address: AddressId) {
+        if !self.told.contains(&address) {
+            self.told.push(address);
+        }
+    }
+
     /// Several orphans of one address need one report only. Who cancelled before the stream broke
     /// has cancelled, but one of them may not have.
     fn merge_orphans(&mut self) {
-        let mut merged: Vec<Waiter> = Vec::with_capacity(self.waiters.len());
+        let mut merged = Waiters::with_capacity(self.waiters.len());
         for waiter in self.waiters.drain(..) {
             let twin = merged
                 .iter_mut()
