@@ -8,6 +8,7 @@ use broker_proto::{
     driving::Encoded,
     v1::{self as wire, operation_result},
 };
+use bytes::BytesMut;
 
 use crate::{
     error::Error,
@@ -84,11 +85,15 @@ impl Pages {
         self.position.is_none()
     }
 
-    /// The next one of this outcome, encoded.
-    pub(crate) fn next_encoded(&mut self, outcome: &Outcome) -> Option<Encoded> {
+    /// The next one of this outcome, encoded: a short one in memory that it has in common with others.
+    pub(crate) fn next_encoded(
+        &mut self,
+        outcome: &Outcome,
+        shared: &mut BytesMut,
+    ) -> Option<Encoded> {
         if let Ok(Payload::Machine(machine)) = outcome {
             self.position.take()?;
-            return Some(written::success(machine));
+            return Some(written::success(machine, shared));
         }
         self.next(outcome).map(|result| written::any(&result))
     }

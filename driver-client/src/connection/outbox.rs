@@ -11,7 +11,7 @@ use broker_proto::{
     driving::{DriverSide, driver_side::Response},
     v1 as wire,
 };
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use tokio::time::Instant;
 
 use crate::{
@@ -45,6 +45,8 @@ pub(super) struct Outbox {
     answers: VecDeque<Answer>,
     /// About how long the answers are together.
     answer_bytes: usize,
+    /// What answers are encoded in.
+    encoded: BytesMut,
     orphans: VecDeque<Orphan>,
     /// The operations of this stream without an answer.
     outstanding: HashMap<i32, Outstanding>,
@@ -234,7 +236,7 @@ impl Outbox {
         let mut answer = self.answers.pop_front()?;
         let frame = match (answer.operation, &answer.news) {
             (Some(id), news) => {
-                let result = answer.pages.next_encoded(news.outcome())?;
+                let result = answer.pages.next_encoded(news.outcome(), &mut self.encoded)?;
                 frame(id, answer.verb.clone(), Response::Result(result))
             }
             (None, News::Ended(report)) => {
