@@ -31,7 +31,7 @@ struct Inner {
 
 /// An operation as it came from the wire, before it has an execution.
 pub(crate) struct Job {
-    pub(crate) request: Arc<Request>,
+    pub(crate) request: Request,
     pub(crate) deadline: Instant,
     query: Arc<ClassQuery>,
     secret_revision: i32,
@@ -194,7 +194,7 @@ impl Job {
         request.recall_within = asked.recall_within.map(|time| time.try_into().unwrap_or_default());
         Ok(Self {
             deadline,
-            request: Arc::new(request),
+            request,
             query,
             secret_revision: asked.secret_revision,
             classes,

@@ -23,7 +23,7 @@ mod memory;
 mod tests;
 mod unreported;
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
 use slab::Slab;
 use smallvec::{SmallVec, smallvec};
@@ -70,7 +70,7 @@ pub(crate) struct Ticket {
 /// What was asked for by a broker that we have lost, and that may be asked for through others.
 #[derive(Clone, Debug)]
 pub(crate) enum Orphan {
-    Runs(Arc<Request>),
+    Runs(Request),
     Ended(Report),
 }
 
@@ -100,14 +100,14 @@ pub(crate) enum Begin {
 #[derive(Debug, Default)]
 pub(crate) struct Resume {
     pub(crate) ended: Vec<Report>,
-    pub(crate) running: Vec<Arc<Request>>,
+    pub(crate) running: Vec<Request>,
 }
 
 /// What a broker should know before it decides anything: what runs for it, and the latest end of each
 /// machine, well or not.
 #[derive(Debug, Default)]
 pub(crate) struct Recollection {
-    pub(crate) running: Vec<(Arc<Request>, Elsewhere)>,
+    pub(crate) running: Vec<(Request, Elsewhere)>,
     /// The newest first.
     pub(crate) ended: Vec<(Report, Elsewhere)>,
 }
@@ -142,7 +142,7 @@ pub(crate) struct Table {
 
 #[derive(Debug)]
 struct Execution {
-    request: Arc<Request>,
+    request: Request,
     began: Instant,
     /// The latest of all that wait.
     deadline: Instant,
@@ -188,7 +188,7 @@ impl Table {
     /// Decides what becomes of a request.
     pub(crate) fn begin(
         &mut self,
-        request: Arc<Request>,
+        request: Request,
         ticket: Ticket,
         deadline: Instant,
         now: Instant,
@@ -334,7 +334,7 @@ impl Table {
     pub(crate) fn leave(
         &mut self,
         session: SessionId,
-    ) -> (Vec<ExecutionId>, Vec<(ExecutionId, Arc<Request>)>) {
+    ) -> (Vec<ExecutionId>, Vec<(ExecutionId, Request)>) {
         let (mut abandoned, mut orphaned) = (Vec::new(), Vec::new());
         for (id, execution) in &mut self.executions {
             if execution.request.verb.mutates() {

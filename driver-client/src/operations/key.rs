@@ -3,7 +3,7 @@
 use std::{
     fmt,
     hash::{BuildHasher, Hash, Hasher, RandomState},
-    sync::{Arc, LazyLock, OnceLock},
+    sync::{Arc, LazyLock},
     time::Duration,
 };
 
@@ -64,26 +64,20 @@ pub(crate) struct MachineKey {
     hash: u64,
     /// Of which the name and the provider do not count.
     class: Arc<ClassRef>,
-    texts: Texts,
-}
-
-/// The texts of a request, in one piece of memory: the machine's name, the provider's id, the request's.
-#[derive(Clone, Debug)]
-struct Texts {
-    all: Arc<str>,
-    /// Where the name ends.
+    /// Begins with the machine's name. What follows is the request's that it is a part of.
+    texts: Arc<str>,
     name_end: usize,
 }
 
 impl MachineKey {
     pub(crate) fn new(class: Arc<ClassRef>, name: &str) -> Self {
-        Self::among(class, Texts { all: name.into(), name_end: name.len() })
+        Self::first_of(name.into(), name.len(), class)
     }
 
-    fn among(class: Arc<ClassRef>, texts: Texts) -> Self {
+    fn first_of(texts: Arc<str>, name_end: usize, class: Arc<ClassRef>) -> Self {
         static STATE: LazyLock<maps::State> = LazyLock::new(maps::State::default);
-        let hash = STATE.hash_one((class.family(), texts.name()));
-        Self { hash, class, texts }
+        let hash = STATE.hash_one((class.family(), &texts[..name_end]));
+        Self { hash, class, texts, name_end }
     }
 
     pub(crate) fn from_wire(forget: wire::Forget) -> Self {
@@ -97,21 +91,14 @@ impl MachineKey {
 
     /// The machine's name.
     pub(crate) fn name(&self) -> &str {
-        self.texts.name()
-    }
-}
-
-impl Texts {
-    fn name(&self) -> &str {
-        &self.all[..self.name_end]
+        &self.texts[..self.name_end]
     }
 }
 
 impl PartialEq for MachineKey {
     fn eq(&self, other: &Self) -> bool {
         // Nearly always they are clones, of which nothing need be looked at.
-        let same_machine =
-            || Arc::ptr_eq(&self.texts.all, &other.texts.all) || self.name() == other.name();
+        let same_machine = || Arc::ptr_eq(&self.texts, &other.texts) || self.name() == other.name();
         self.hash == other.hash
             && same_machine()
             && (Arc::ptr_eq(&self.class, &other.class)
@@ -127,10 +114,8 @@ impl Hash for MachineKey {
     }
 }
 
-/// What the table knows of a request. It holds no user data, only a fingerprint of it.
-///
-/// Thousands are remembered, so it is in as few pieces of memory as may be.
-#[derive(Debug)]
+/// What the table knows of a request. It holds no user data, only a fingerprint of it. Cheap to clone.
+#[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) verb: Verb,
     /// With the class that it was asked for with.
@@ -140,19 +125,18 @@ pub(crate) struct Request {
     pub(crate) user_data: Option<Fingerprint>,
     /// What is remembered from before may not be true any more.
     pub(crate) recall_within: Option<Duration>,
-    /// When it is over.
-    end: OnceLock<End>,
 }
 
+/// An ended operation and its answer. Cheap to clone, since it is remembered in several places.
+#[derive(Clone, Debug)]
+pub(crate) struct Report(Arc<Ended>);
+
 #[derive(Debug)]
-struct End {
+struct Ended {
+    request: Request,
     outcome: Outcome,
     at: Instant,
 }
-
-/// An ended operation and its answer.
-#[derive(Clone, Debug)]
-pub(crate) struct Report(Arc<Request>);
 
 impl Request {
     /// `scratch` is memory to put the texts together in.
@@ -166,25 +150,23 @@ impl Request {
         for text in [name, provider_id, request_id] {
             scratch.push_str(text);
         }
-        let texts = Texts { all: scratch.as_str().into(), name_end: name.len() };
         Self {
             verb,
+            machine: MachineKey::first_of(scratch.as_str().into(), name.len(), class),
             provider_id_end: name.len() + provider_id.len(),
-            machine: MachineKey::among(class, texts),
             user_data: None,
             recall_within: None,
-            end: OnceLock::new(),
         }
     }
 
     /// Empty if it is not known.
     pub(crate) fn provider_id(&self) -> &str {
-        &self.machine.texts.all[self.machine.texts.name_end..self.provider_id_end]
+        &self.machine.texts[self.machine.name_end..self.provider_id_end]
     }
 
     /// Empty if the caller gave none.
     pub(crate) fn request_id(&self) -> &str {
-        &self.machine.texts.all[self.provider_id_end..]
+        &self.machine.texts[self.provider_id_end..]
     }
 
     pub(crate) fn class(&self) -> &Arc<ClassRef> {
@@ -198,41 +180,35 @@ impl Request {
         let (provider_id, firsts) = (self.provider_id(), first.provider_id());
         let same_provider_id = provider_id == firsts || provider_id.is_empty() || firsts.is_empty();
         self.verb == first.verb
+            && (self.request_id().is_empty() || self.request_id() == first.request_id())
             && self.machine == first.machine
             && self.class().is_same(first.class())
             && same_provider_id
             && self.user_data == first.user_data
-            && (self.request_id().is_empty() || self.request_id() == first.request_id())
     }
 }
 
 impl Report {
-    /// Of a request that was executed, which happens once.
-    pub(crate) fn new(request: Arc<Request>, outcome: Outcome, at: Instant) -> Self {
-        request.end.get_or_init(|| End { outcome, at });
-        Self(request)
+    pub(crate) fn new(request: Request, outcome: Outcome, at: Instant) -> Self {
+        Self(Arc::new(Ended { request, outcome, at }))
     }
 
     pub(crate) fn request(&self) -> &Request {
-        &self.0
+        &self.0.request
     }
 
     pub(crate) fn outcome(&self) -> &Outcome {
-        &self.end().outcome
+        &self.0.outcome
     }
 
     /// When it ended.
     pub(crate) fn ended(&self) -> Instant {
-        self.end().at
+        self.0.at
     }
 
     /// Whether both are of the same execution.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
-    }
-
-    fn end(&self) -> &End {
-        self.0.end.get().expect("it was set when this was made")
     }
 }
 

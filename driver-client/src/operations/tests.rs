@@ -1,4 +1,7 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use proptest::prelude::*;
 
@@ -87,7 +90,7 @@ impl Bench {
     }
 
     fn begin_as(&mut self, request: Request, ticket: Ticket) -> Begin {
-        self.table.begin(Arc::new(request), ticket, self.now + Duration::from_secs(60), self.now)
+        self.table.begin(request, ticket, self.now + Duration::from_secs(60), self.now)
     }
 
     fn start(&mut self, request: Request) -> ExecutionId {
@@ -436,9 +439,8 @@ fn a_read_ends_with_its_session() {
 #[test]
 fn an_unreported_answer_is_told_once_unless_something_newer_runs() {
     let mut bench = Bench::new();
-    let report = |name: &str| {
-        Report::new(Arc::new(create(name)), Err(Error::internal("lost")), Instant::now())
-    };
+    let report =
+        |name: &str| Report::new(create(name), Err(Error::internal("lost")), Instant::now());
     bench.table.undelivered(A, report("m"));
     bench.table.undelivered(A, report("n"));
     assert_eq!(bench.table.owes(A), Owed::Reports);
@@ -468,7 +470,7 @@ fn of_several_answers_about_one_machine_the_latest_is_reported() {
     let mut bench = Bench::new();
     for message in ["first", "second"] {
         let outcome = Err(Error::internal(message));
-        bench.table.undelivered(A, Report::new(Arc::new(create("m")), outcome, Instant::now()));
+        bench.table.undelivered(A, Report::new(create("m"), outcome, Instant::now()));
     }
     let ended = bench.table.resume(A, SessionId(2)).ended;
     assert_eq!(ended.len(), 1);
@@ -490,7 +492,7 @@ fn a_closed_table_starts_nothing_but_still_answers() {
 fn there_is_room_for_so_many_and_no_more() {
     let mut table = Table::new(1);
     let now = Instant::now();
-    let mut begin = |name| table.begin(Arc::new(create(name)), ticket(FIRST, 1), now, now);
+    let mut begin = |name| table.begin(create(name), ticket(FIRST, 1), now, now);
     assert!(matches!(begin("a"), Begin::Start(_)));
     assert_eq!(code(begin("b")), Code::ResourceExhausted);
 }

@@ -126,7 +126,7 @@ mod tests {
         let texts = [&*machine.to_string(), "", ""];
         let request = Request::new(Verb::Create, Arc::new(class), texts, &mut String::new());
         let outcome = Ok(Payload::Machine(Machine::default()));
-        Report::new(Arc::new(request), outcome, Instant::now())
+        Report::new(request, outcome, Instant::now())
     }
 
     /// The notes, the oldest first.

@@ -6,7 +6,7 @@ use crate::{answer::Payload, error::Error, machine::Machine, operations::ClassRe
 fn report(verb: Verb, outcome: Outcome) -> Report {
     let class = ClassRef::from_wire(wire::ClassRef::default());
     let request = Request::new(verb, Arc::new(class), ["m", "", ""], &mut String::new());
-    Report::new(Arc::new(request), outcome, Instant::now())
+    Report::new(request, outcome, Instant::now())
 }
 
 fn made() -> Report {
