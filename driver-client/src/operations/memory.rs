@@ -21,6 +21,7 @@ pub(super) const REMEMBERED_AT_MOST: usize = 16_384;
 /// again, which the driver's own idempotence covers.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
+    /// Each for as long as one of its `ages` is there, if it is not empty before.
     machines: HashedMap<MachineKey, Successes>,
     /// In order of time, for expiry. Entries whose number is not the stored one are stale.
     ages: VecDeque<(Instant, MachineKey, Verb, u64)>,
@@ -66,10 +67,14 @@ impl Memory {
     /// Not only when it succeeds: a delete that ran out of time may have removed the machine all
     /// the same, and executing a create once too often is what drivers can cope with.
     pub(super) fn began(&mut self, request: &Request) {
-        match request.verb {
-            Verb::Create => self.forget(&request.machine, &[Verb::Create, Verb::Delete], |_| true),
-            Verb::Delete => self.forget_all(&request.machine),
-            Verb::Initialize | Verb::GetStatus | Verb::List | Verb::GetVolumeIds => {}
+        let changes: &[Verb] = match request.verb {
+            Verb::Create => &[Verb::Create, Verb::Delete],
+            Verb::Delete => MUTATING,
+            Verb::Initialize | Verb::GetStatus | Verb::List | Verb::GetVolumeIds => return,
+        };
+        // Most likely it succeeds, so its place stays: what is too old goes together with it.
+        if let Some(successes) = self.machines.get_mut(&request.machine) {
+            changes.iter().for_each(|verb| *successes.place(*verb) = None);
         }
     }
 
