@@ -16,7 +16,7 @@ use std::{
 
 use futures::{StreamExt as _, stream::FuturesUnordered, task::AtomicWaker};
 use hyper::rt::Executor;
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, task::coop};
 
 type Part = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -109,6 +109,10 @@ impl Future for Parts {
             let (all, relaxed) = (Ordering::SeqCst, Ordering::Relaxed);
             if self.bell.state.compare_exchange(POLLING, QUIET, all, relaxed).is_ok() {
                 return Poll::Pending;
+            }
+            // Without it nothing of tokio is ever ready: the next turn brings more.
+            if !coop::has_budget_remaining() {
+                break;
             }
         }
         context.waker().wake_by_ref();
