@@ -2,12 +2,13 @@
 
 mod written;
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use broker_proto::{
     driving::Encoded,
     v1::{self as wire, operation_result},
 };
+use bytes::BytesMut;
 
 use crate::{
     error::Error,
@@ -71,36 +72,36 @@ fn too_large(bytes: usize) -> Error {
 /// Lazy: a long list is never held twice.
 #[derive(Debug)]
 pub(crate) struct Pages {
-    outcome: Arc<Outcome>,
     /// How many machines of a list were handed out; `None` at the end.
     position: Option<usize>,
 }
 
 impl Pages {
-    pub(crate) fn new(outcome: Arc<Outcome>) -> Self {
-        Self { outcome, position: Some(0) }
+    pub(crate) fn new() -> Self {
+        Self { position: Some(0) }
     }
 
     pub(crate) fn is_done(&self) -> bool {
         self.position.is_none()
     }
 
-    /// The next one, encoded.
-    pub(crate) fn next_encoded(&mut self) -> Option<Encoded> {
-        if let Ok(Payload::Machine(machine)) = &*self.outcome {
+    /// The next one of this outcome, encoded: a short one in memory that it has in common with others.
+    pub(crate) fn next_encoded(
+        &mut self,
+        outcome: &Outcome,
+        shared: &mut BytesMut,
+    ) -> Option<Encoded> {
+        if let Ok(Payload::Machine(machine)) = outcome {
             self.position.take()?;
-            return Some(written::success(machine));
+            return Some(written::success(machine, shared));
         }
-        self.next().map(|result| written::any(&result))
+        self.next(outcome).map(|result| written::any(&result))
     }
-}
 
-impl Iterator for Pages {
-    type Item = wire::OperationResult;
-
-    fn next(&mut self) -> Option<wire::OperationResult> {
+    /// The next one of this outcome.
+    pub(crate) fn next(&mut self, outcome: &Outcome) -> Option<wire::OperationResult> {
         let start = self.position.take()?;
-        let payload = match &*self.outcome {
+        let payload = match outcome {
             Err(error) => return Some(error_to_wire(error)),
             Ok(Payload::Machine(machine)) => {
                 operation_result::Payload::Machine(machine_to_wire(machine))
@@ -204,7 +205,8 @@ mod tests {
     }
 
     fn pages(outcome: Outcome) -> Vec<wire::OperationResult> {
-        Pages::new(Arc::new(outcome)).collect()
+        let mut pages = Pages::new();
+        std::iter::from_fn(|| pages.next(&outcome)).collect()
     }
 
     fn page(result: &wire::OperationResult) -> &wire::ListPage {

@@ -13,7 +13,7 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 
-use crate::config::Token;
+use crate::{config::Token, together::Together};
 
 /// Makes one connection. Every session gets one of its own, so that a broken one is never reused; where
 /// many drivers run in one process, see [`Pool`](crate::Pool).
@@ -83,7 +83,8 @@ pub fn endpoint(address: &str) -> Result<Endpoint, tonic::transport::Error> {
         .tcp_nodelay(true)
         .http2_keep_alive_interval(Duration::from_secs(10))
         .keep_alive_timeout(Duration::from_secs(10))
-        .keep_alive_while_idle(true))
+        .keep_alive_while_idle(true)
+        .executor(Together::default()))
 }
 
 pub(crate) type Client = DriversClient<InterceptedService<Channel, Bearer>>;

@@ -27,7 +27,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::debug;
 
 pub(crate) use self::round::Round;
-use self::running::Running;
+use self::{round::Execution, running::Running};
 use crate::{
     Driver,
     answer::{Outcome, bounded},
@@ -77,7 +77,9 @@ pub(crate) enum Heard {
 pub(crate) enum Submitted {
     /// The session will hear of it.
     Pending,
-    Answered(Arc<Outcome>),
+    /// It succeeded lately.
+    Remembered(Report),
+    Refused(Error),
 }
 
 pub(crate) struct Executor {
@@ -178,7 +180,7 @@ impl Executor {
             state.table.told_of(id, told);
         }
         for report in lost {
-            if report.request.verb.mutates() {
+            if report.request().verb.mutates() {
                 state.tell(&Orphan::Ended(report.clone()), |other| kin.contains(&other));
             }
             state.table.undelivered(address, report);
@@ -205,7 +207,7 @@ impl Executor {
                     table.started(id, |ticket| tell(sessions, ticket, |e, id| e.started(id)));
                 }
                 drop(state);
-                round.push(Box::pin(self.clone().execute(id, operation, slot)));
+                round.push(Execution { id, operation, slot });
                 Submitted::Pending
             }
             Begin::Joined { execution, started, deadline } => {
@@ -216,8 +218,8 @@ impl Executor {
                 }
                 Submitted::Pending
             }
-            Begin::Remembered(outcome) => Submitted::Answered(outcome),
-            Begin::Refused(error) => Submitted::Answered(Arc::new(Err(error))),
+            Begin::Remembered(report) => Submitted::Remembered(report),
+            Begin::Refused(error) => Submitted::Refused(error),
         }
     }
 
@@ -227,16 +229,18 @@ impl Executor {
     }
 
     /// Has those begin by themselves that have not begun yet: whoever is before them takes time.
-    pub(crate) fn scatter(&self, round: &Round) {
+    pub(crate) fn scatter(self: &Arc<Self>, round: &Round) {
         // Those that were taken are still to be waited for.
         let _token = self.tasks.token();
         for execution in round.take() {
-            self.tasks.spawn(execution);
+            let executor = self.clone();
+            self.tasks.spawn(async move { executor.execute(execution).await });
         }
     }
 
     async fn go_round(self: Arc<Self>, round: Arc<Round>) {
-        while let Some(mut execution) = round.next() {
+        while let Some(execution) = round.next() {
+            let mut execution = pin!(self.execute(execution));
             let polled = futures::poll!(execution.as_mut());
             // The transport, or whoever waits for a slot, may have been woken, to run next on this very
             // thread. Let them: driver code that blocks would keep them, and the heartbeat with
@@ -246,7 +250,12 @@ impl Executor {
                 Poll::Ready(_) => {}
                 Poll::Pending => {
                     yield_now().await;
-                    self.tasks.spawn(execution);
+                    // What was polled cannot be moved to another task, so the others are.
+                    if !round.is_over() {
+                        self.begin(round);
+                    }
+                    execution.await;
+                    return;
                 }
             }
         }
@@ -308,12 +317,9 @@ impl Executor {
         self.tasks.wait().await;
     }
 
-    async fn execute(
-        self: Arc<Self>,
-        id: ExecutionId,
-        operation: Operation,
-        slot: Option<OwnedSemaphorePermit>,
-    ) -> bool {
+    /// Says whether somebody was woken by its end.
+    async fn execute(&self, execution: Execution) -> bool {
+        let Execution { id, operation, slot } = execution;
         let outcome = match slot {
             Some(slot) => self.call(id, &operation, slot).await,
             // In a box, as all that is rare: a task that is small is made quickly.
@@ -411,8 +417,8 @@ impl Executor {
         running.remove(id);
         let Some(finished) = table.finish(id, outcome, now) else { return false };
         let Finished { report, mut waiters, told } = finished;
-        let outcome = report.outcome.as_ref().as_ref().map_or_else(|e| e.code().as_str(), |_| "OK");
-        let Request { verb, machine, .. } = &*report.request;
+        let outcome = report.outcome().as_ref().map_or_else(|e| e.code().as_str(), |_| "OK");
+        let Request { verb, machine, .. } = report.request();
         debug!(%verb, machine = machine.name(), outcome, "operation ended");
         let (mut may_ask, mut has_woken) = (told, false);
         waiters.retain(|waiter| {
@@ -426,7 +432,7 @@ impl Executor {
             }
             heard != Heard::No
         });
-        if report.request.verb.mutates() && !may_ask.is_empty() {
+        if report.request().verb.mutates() && !may_ask.is_empty() {
             let has_heard = |address| waiters.iter().any(|waiter| waiter.ticket.address == address);
             state.tell(&Orphan::Ended(report), |address| {
                 !has_heard(address) && may_ask.contains(&address)

@@ -37,6 +37,7 @@ mod secret;
 pub mod testing;
 #[cfg(test)]
 mod tests;
+mod together;
 mod verb;
 
 pub use async_trait::async_trait;

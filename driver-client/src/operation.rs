@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     classes::{Class, ClassQuery, Classes, LookupError},
     error::Error,
-    operations::{ClassRef, Fingerprint, MachineKey, Request},
+    operations::{ClassRef, Fingerprint, Request},
     secret::{Secret, Sensitive},
     verb::Verb,
 };
@@ -31,7 +31,7 @@ struct Inner {
 
 /// An operation as it came from the wire, before it has an execution.
 pub(crate) struct Job {
-    pub(crate) request: Arc<Request>,
+    pub(crate) request: Request,
     pub(crate) deadline: Instant,
     query: Arc<ClassQuery>,
     secret_revision: i32,
@@ -88,7 +88,7 @@ impl Operation {
     /// The provider's id of the machine, where it is known. For `list`: if set, only this machine
     /// is asked for.
     pub fn provider_id(&self) -> Option<&str> {
-        Some(self.0.job.request.provider_id.as_str()).filter(|id| !id.is_empty())
+        Some(self.0.job.request.provider_id()).filter(|id| !id.is_empty())
     }
 
     /// What this driver last said of the machine.
@@ -98,7 +98,7 @@ impl Operation {
 
     /// The caller's own id of the request, if it gave one.
     pub fn request_id(&self) -> Option<&str> {
-        Some(self.0.job.request.request_id.as_str()).filter(|id| !id.is_empty())
+        Some(self.0.job.request.request_id()).filter(|id| !id.is_empty())
     }
 
     /// For `get_volume_ids`: Kubernetes PersistentVolumeSpecs, as JSON.
@@ -174,28 +174,27 @@ impl Operation {
 
 impl Job {
     /// Reads an operation frame whose class is that of `query`. `Err` is the answer to a frame that
-    /// makes no sense.
+    /// makes no sense. `scratch` is memory to put its texts together in.
     pub(crate) fn from_wire(
         verb: Verb,
         asked: &Asked<'_>,
         query: Arc<ClassQuery>,
         classes: Arc<Classes>,
         now: Instant,
+        scratch: &mut String,
     ) -> Result<Self, Error> {
         if verb.names_a_machine() && asked.machine_name.is_empty() {
             return Err(Error::invalid_argument("no machine name"));
         }
+        let deadline = now + time_for(verb, asked.time_left)?;
+        let texts = [asked.machine_name, asked.machine_id, asked.request_id];
+        let mut request = Request::new(verb, query.class.clone(), texts, scratch);
+        request.user_data = asked.user_data.map(Fingerprint::of);
+        // What is no time, such as a negative one, lets nothing be recalled.
+        request.recall_within = asked.recall_within.map(|time| time.try_into().unwrap_or_default());
         Ok(Self {
-            deadline: now + time_for(verb, asked.time_left)?,
-            request: Arc::new(Request {
-                verb,
-                machine: MachineKey::new(query.class.clone(), asked.machine_name.into()),
-                provider_id: asked.machine_id.to_owned(),
-                request_id: asked.request_id.to_owned(),
-                user_data: asked.user_data.map(Fingerprint::of),
-                // What is no time, such as a negative one, lets nothing be recalled.
-                recall_within: asked.recall_within.map(|time| time.try_into().unwrap_or_default()),
-            }),
+            deadline,
+            request,
             query,
             secret_revision: asked.secret_revision,
             classes,

@@ -23,13 +23,14 @@ mod memory;
 mod tests;
 mod unreported;
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
 use slab::Slab;
+use smallvec::{SmallVec, smallvec};
 use tokio::time::Instant;
 
 pub use self::key::ClassRef;
-pub(crate) use self::key::{Fingerprint, MachineKey, Request};
+pub(crate) use self::key::{Fingerprint, MachineKey, Report, Request};
 use self::{
     memory::{Memory, REMEMBERED_FOR},
     unreported::{Reports, Unreported},
@@ -43,6 +44,9 @@ use crate::{
 /// One broker address that we dial, by the order in which we came to know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct AddressId(pub(crate) usize);
+
+/// Some brokers, mostly one or none.
+pub(crate) type Addresses = SmallVec<[AddressId; 1]>;
 
 /// One session, over all addresses and the life of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,18 +67,10 @@ pub(crate) struct Ticket {
     pub(crate) operation: Option<i32>,
 }
 
-/// An ended operation and its answer.
-#[derive(Clone, Debug)]
-pub(crate) struct Report {
-    pub(crate) request: Arc<Request>,
-    pub(crate) outcome: Arc<Outcome>,
-    pub(crate) ended: Instant,
-}
-
 /// What was asked for by a broker that we have lost, and that may be asked for through others.
 #[derive(Clone, Debug)]
 pub(crate) enum Orphan {
-    Runs(Arc<Request>),
+    Runs(Request),
     Ended(Report),
 }
 
@@ -82,9 +78,9 @@ pub(crate) enum Orphan {
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) report: Report,
-    pub(crate) waiters: Vec<Waiter>,
+    pub(crate) waiters: Waiters,
     /// The brokers that did not ask, and were told that it runs: they keep others from the machine.
-    pub(crate) told: BTreeSet<AddressId>,
+    pub(crate) told: Addresses,
 }
 
 /// What becomes of a request.
@@ -95,7 +91,7 @@ pub(crate) enum Begin {
     /// It runs already; the answer will come with that one's.
     Joined { execution: ExecutionId, started: bool, deadline: Instant },
     /// It succeeded lately: this was the answer.
-    Remembered(Arc<Outcome>),
+    Remembered(Report),
     /// It is not executed, and this is why.
     Refused(Error),
 }
@@ -104,14 +100,14 @@ pub(crate) enum Begin {
 #[derive(Debug, Default)]
 pub(crate) struct Resume {
     pub(crate) ended: Vec<Report>,
-    pub(crate) running: Vec<Arc<Request>>,
+    pub(crate) running: Vec<Request>,
 }
 
 /// What a broker should know before it decides anything: what runs for it, and the latest end of each
 /// machine, well or not.
 #[derive(Debug, Default)]
 pub(crate) struct Recollection {
-    pub(crate) running: Vec<(Arc<Request>, Elsewhere)>,
+    pub(crate) running: Vec<(Request, Elsewhere)>,
     /// The newest first.
     pub(crate) ended: Vec<(Report, Elsewhere)>,
 }
@@ -146,7 +142,7 @@ pub(crate) struct Table {
 
 #[derive(Debug)]
 struct Execution {
-    request: Arc<Request>,
+    request: Request,
     began: Instant,
     /// The latest of all that wait.
     deadline: Instant,
@@ -154,19 +150,17 @@ struct Execution {
     started: bool,
     /// Told to stop: whoever joins now would get the answer of someone who gave up.
     stopping: bool,
-    waiters: Vec<Waiter>,
+    waiters: Waiters,
     /// Who was told that it runs for another broker, and has to hear its end whoever waits by then.
-    told: BTreeSet<AddressId>,
+    told: Addresses,
 }
 
 /// Which brokers know of an operation that ended.
 #[derive(Debug)]
 struct Known {
-    /// They asked; mostly one did.
-    first_asked: Option<AddressId>,
-    others: Vec<AddressId>,
+    asked: Addresses,
     /// They were told that it ran.
-    told: BTreeSet<AddressId>,
+    told: Addresses,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -174,6 +168,9 @@ pub(crate) struct Waiter {
     pub(crate) ticket: Ticket,
     cancelled: bool,
 }
+
+/// Mostly there is one.
+pub(crate) type Waiters = SmallVec<[Waiter; 1]>;
 
 impl Table {
     pub(crate) fn new(room: usize) -> Self {
@@ -191,7 +188,7 @@ impl Table {
     /// Decides what becomes of a request.
     pub(crate) fn begin(
         &mut self,
-        request: Arc<Request>,
+        request: Request,
         ticket: Ticket,
         deadline: Instant,
         now: Instant,
@@ -200,8 +197,8 @@ impl Table {
             if let Some(&execution) = self.machines.get(&request.machine) {
                 return self.join(execution, &request, ticket, deadline);
             }
-            if let Some(outcome) = self.memory.recall(&request, now) {
-                return Begin::Remembered(outcome);
+            if let Some(report) = self.memory.recall(&request, now) {
+                return Begin::Remembered(report);
             }
         }
         if self.closed {
@@ -222,8 +219,8 @@ impl Table {
             deadline,
             started: false,
             stopping: false,
-            waiters: vec![Waiter { ticket, cancelled: false }],
-            told: BTreeSet::new(),
+            waiters: smallvec![Waiter { ticket, cancelled: false }],
+            told: Addresses::new(),
         });
         Begin::Start(execution)
     }
@@ -322,13 +319,11 @@ impl Table {
     ) -> Option<Finished> {
         let execution = self.executions.try_remove(id.0)?;
         let waiters = execution.waiters;
-        let report = Report { request: execution.request, outcome: Arc::new(outcome), ended: now };
-        if report.request.verb.mutates() {
-            self.machines.remove(&report.request.machine);
-            let mut asked = waiters.iter().map(|waiter| waiter.ticket.address);
-            let first_asked = asked.next();
-            let known =
-                Known { first_asked, others: asked.collect(), told: execution.told.clone() };
+        let report = Report::new(execution.request, outcome, now);
+        if report.request().verb.mutates() {
+            self.machines.remove(&report.request().machine);
+            let asked = waiters.iter().map(|waiter| waiter.ticket.address).collect();
+            let known = Known { asked, told: execution.told.clone() };
             self.ends.push(report.clone(), known);
         }
         self.memory.learn(&report, execution.began);
@@ -339,7 +334,7 @@ impl Table {
     pub(crate) fn leave(
         &mut self,
         session: SessionId,
-    ) -> (Vec<ExecutionId>, Vec<(ExecutionId, Arc<Request>)>) {
+    ) -> (Vec<ExecutionId>, Vec<(ExecutionId, Request)>) {
         let (mut abandoned, mut orphaned) = (Vec::new(), Vec::new());
         for (id, execution) in &mut self.executions {
             if execution.request.verb.mutates() {
@@ -369,13 +364,13 @@ impl Table {
     /// These brokers were told that it runs, for another.
     pub(crate) fn told_of(&mut self, id: ExecutionId, told: impl IntoIterator<Item = AddressId>) {
         if let Some(execution) = self.executions.get_mut(id.0) {
-            execution.told.extend(told);
+            told.into_iter().for_each(|address| execution.tells(address));
         }
     }
 
     /// Keeps an answer that did not reach its broker, for the next session to it.
     pub(crate) fn undelivered(&mut self, address: AddressId, report: Report) {
-        if report.request.verb.mutates() {
+        if report.request().verb.mutates() {
             self.unreported.push(address, report, false);
         }
     }
@@ -383,7 +378,7 @@ impl Table {
     /// Keeps an answer that a broker read which is about to forget it. The next one should hear of it,
     /// but nobody has to wait for that.
     pub(crate) fn told(&mut self, address: AddressId, report: Report) {
-        if report.request.verb.mutates() {
+        if report.request().verb.mutates() {
             self.unreported.push(address, report, true);
         }
     }
@@ -406,8 +401,8 @@ impl Table {
             // A newer operation of the machine makes the old answer worthless, and so does
             // whatever made us forget a success: a broker that still has such a request open has
             // a later one, and must not take this for its answer.
-            .filter(|report| !self.machines.contains_key(&report.request.machine))
-            .filter(|report| report.outcome.is_err() || self.memory.holds(report))
+            .filter(|report| !self.machines.contains_key(&report.request().machine))
+            .filter(|report| report.outcome().is_err() || self.memory.holds(report))
             .collect();
         let mut running = Vec::new();
         for (_, execution) in &mut self.executions {
@@ -443,17 +438,17 @@ impl Table {
             if is_its_own || tickets.any(&mut is_lost) {
                 running.push((execution.request.clone(), !is_its_own));
                 if !is_its_own {
-                    execution.told.insert(address);
+                    execution.tells(address);
                 }
             }
         }
         let recall = |(report, known): &(Report, Known)| {
-            let lately = now.saturating_duration_since(report.ended) < REMEMBERED_FOR
-                && !self.machines.contains_key(&report.request.machine);
-            let is_its_own = known.asked().any(|asked| asked == address);
+            let lately = now.saturating_duration_since(report.ended()) < REMEMBERED_FOR
+                && !self.machines.contains_key(&report.request().machine);
+            let is_its_own = known.asked.contains(&address);
             let concerns_it = is_its_own
                 || known.told.contains(&address)
-                || known.asked().any(|asked| kin.contains(&asked));
+                || known.asked.iter().any(|asked| kin.contains(asked));
             (lately && concerns_it).then(|| (report.clone(), !is_its_own))
         };
         Recollection { running, ended: self.ends.newest_first().filter_map(recall).collect() }
@@ -507,12 +502,6 @@ impl Ticket {
     }
 }
 
-impl Known {
-    fn asked(&self) -> impl Iterator<Item = AddressId> {
-        self.first_asked.into_iter().chain(self.others.iter().copied())
-    }
-}
-
 impl Execution {
     fn asked_as(
         &mut self,
@@ -522,10 +511,17 @@ impl Execution {
         self.waiters.iter_mut().filter(move |waiter| waiter.ticket.is(session, operation))
     }
 
+    /// A broker is told that it runs, for another.
+    fn tells(&mut self, address: AddressId) {
+        if !self.told.contains(&address) {
+            self.told.push(address);
+        }
+    }
+
     /// Several orphans of one address need one report only. Who cancelled before the stream broke
     /// has cancelled, but one of them may not have.
     fn merge_orphans(&mut self) {
-        let mut merged: Vec<Waiter> = Vec::with_capacity(self.waiters.len());
+        let mut merged = Waiters::with_capacity(self.waiters.len());
         for waiter in self.waiters.drain(..) {
             let twin = merged
                 .iter_mut()

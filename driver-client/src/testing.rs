@@ -99,7 +99,8 @@ impl TestOperation {
         let query = Arc::new(ClassQuery::new(self.class, &Default::default()));
         let params = self.params.encode_to_vec();
         let asked = Asked::read(&params).expect("just encoded");
-        let job = Job::from_wire(self.verb, &asked, query, Arc::new(classes), Instant::now())
+        let (classes, scratch) = (Arc::new(classes), &mut String::new());
+        let job = Job::from_wire(self.verb, &asked, query, classes, Instant::now(), scratch)
             .expect("an operation needs the name of its machine");
         Operation::with_cancellation(job, self.cancellation)
     }

@@ -105,8 +105,23 @@ impl<'a> Fields<'a> {
         Ok(taken)
     }
 
-    #[inline]
+    /// Of one or two bytes, nearly always: the keys and lengths of what we know have no more.
+    #[inline(always)]
     fn varint(&mut self) -> Result<u64, Unreadable> {
+        match self.0 {
+            [only @ 0..0x80, rest @ ..] => {
+                self.0 = rest;
+                Ok(u64::from(*only))
+            }
+            [low, high @ 0..0x80, rest @ ..] => {
+                self.0 = rest;
+                Ok(u64::from(*low & 0x7f) | u64::from(*high) << 7)
+            }
+            _ => self.long_varint(),
+        }
+    }
+
+    fn long_varint(&mut self) -> Result<u64, Unreadable> {
         decode_varint(&mut self.0).map_err(|_| Unreadable)
     }
 }

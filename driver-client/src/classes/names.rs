@@ -22,29 +22,41 @@ pub(crate) struct ClassQuery {
 /// What was read, by the bytes of the reference.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    known: HashMap<Box<[u8]>, Known>,
+    known: HashMap<Arc<[u8]>, Known>,
+    /// Which is mostly asked for once more.
+    last: Option<(Arc<[u8]>, Known)>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Known {
     /// The form of the name, and the revision.
-    meta: Box<[u8]>,
+    meta: Arc<[u8]>,
     query: Arc<ClassQuery>,
 }
 
 impl Names {
     /// Reads a `ClassRef` and the `MachineClassMeta` that came with it.
     pub(crate) fn read(&mut self, class: &[u8], meta: &[u8]) -> Result<Arc<ClassQuery>, Error> {
-        if let Some(known) = self.known.get(class)
+        if let Some((last, known)) = &self.last
+            && **last == *class
             && *known.meta == *meta
         {
             return Ok(known.query.clone());
         }
-        let query = Arc::new(ClassQuery::read(class, meta)?);
-        if self.known.len() >= AT_MOST {
-            self.known.clear();
-        }
-        self.known.insert(class.into(), Known { meta: meta.into(), query: query.clone() });
+        let (class, known) = match self.known.get_key_value(class) {
+            Some((class, known)) if *known.meta == *meta => (class.clone(), known.clone()),
+            _ => {
+                let query = Arc::new(ClassQuery::read(class, meta)?);
+                if self.known.len() >= AT_MOST {
+                    self.known.clear();
+                }
+                let (class, known) = (Arc::from(class), Known { meta: meta.into(), query });
+                self.known.insert(Arc::clone(&class), known.clone());
+                (class, known)
+            }
+        };
+        let query = known.query.clone();
+        self.last = Some((class, known));
         Ok(query)
     }
 }

@@ -5,13 +5,13 @@
 #[cfg(test)]
 mod tests;
 
-use std::{collections::VecDeque, mem, sync::Arc, time::Duration};
+use std::{collections::VecDeque, mem, time::Duration};
 
 use broker_proto::{
     driving::{DriverSide, driver_side::Response},
     v1 as wire,
 };
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use tokio::time::Instant;
 
 use crate::{
@@ -45,6 +45,8 @@ pub(super) struct Outbox {
     answers: VecDeque<Answer>,
     /// About how long the answers are together.
     answer_bytes: usize,
+    /// What answers are encoded in.
+    encoded: BytesMut,
     orphans: VecDeque<Orphan>,
     /// The operations of this stream without an answer.
     outstanding: HashMap<i32, Outstanding>,
@@ -73,9 +75,19 @@ struct Answer {
     /// With an id it is a result, without one the end of a resumed operation.
     operation: Option<i32>,
     verb: Bytes,
-    report: Option<Report>,
+    news: News,
     pages: Pages,
     bytes: usize,
+}
+
+/// What an answer tells.
+pub(super) enum News {
+    /// The end of an execution, for which the broker has to hear of it.
+    Ended(Report),
+    /// Of an earlier one. If it is lost, so be it.
+    Remembered(Report),
+    /// That there is none, likewise.
+    Refused(Outcome),
 }
 
 impl Outbox {
@@ -179,10 +191,10 @@ impl Outbox {
         }
     }
 
-    /// An answer without an execution, a refusal or a remembered one: if it is lost, so be it.
-    pub(super) fn answer(&mut self, operation: i32, verb: Bytes, outcome: Arc<Outcome>) {
+    /// An answer without an execution.
+    pub(super) fn answer(&mut self, operation: i32, verb: Bytes, news: News) {
         self.forget(operation);
-        self.push(Some(operation), verb, None, outcome);
+        self.push(Some(operation), verb, news);
     }
 
     /// The end of an execution. A success says as well that it was begun, so that no Accepted need go out
@@ -190,8 +202,8 @@ impl Outbox {
     /// a refusal. A list is answered in pages, and who waits for the last of them wants to know that it
     /// was begun.
     pub(super) fn report(&mut self, operation: Option<i32>, report: Report) {
-        let verb = report.request.verb;
-        let says_so = report.outcome.is_ok() && verb != Verb::List && self.answer_bytes < LITTLE;
+        let verb = report.request().verb;
+        let says_so = report.outcome().is_ok() && verb != Verb::List && self.answer_bytes < LITTLE;
         if let Some(id) = operation {
             match self.outstanding.get_mut(&id) {
                 Some(outstanding) if says_so => {
@@ -201,21 +213,14 @@ impl Outbox {
                 _ => self.goes_on(id),
             }
         }
-        let outcome = report.outcome.clone();
-        self.push(operation, Bytes::from_static(verb.as_str().as_bytes()), Some(report), outcome);
+        let verb = Bytes::from_static(verb.as_str().as_bytes());
+        self.push(operation, verb, News::Ended(report));
     }
 
-    fn push(
-        &mut self,
-        operation: Option<i32>,
-        verb: Bytes,
-        report: Option<Report>,
-        outcome: Arc<Outcome>,
-    ) {
-        let bytes = bytes_of(&outcome);
+    fn push(&mut self, operation: Option<i32>, verb: Bytes, news: News) {
+        let bytes = bytes_of(news.outcome());
         self.answer_bytes += bytes;
-        let pages = Pages::new(outcome);
-        self.answers.push_back(Answer { operation, verb, report, pages, bytes });
+        self.answers.push_back(Answer { operation, verb, news, pages: Pages::new(), bytes });
     }
 
     /// The next frame. The operation whose last one it is is off the table.
@@ -229,20 +234,20 @@ impl Outbox {
 
     fn next_answer(&mut self) -> Option<DriverSide> {
         let mut answer = self.answers.pop_front()?;
-        let frame = match (answer.operation, &answer.report) {
-            (Some(id), _) => {
-                let result = answer.pages.next_encoded()?;
+        let frame = match (answer.operation, &answer.news) {
+            (Some(id), news) => {
+                let result = answer.pages.next_encoded(news.outcome(), &mut self.encoded)?;
                 frame(id, answer.verb.clone(), Response::Result(result))
             }
-            (None, Some(report)) => {
+            (None, News::Ended(report)) => {
                 let resumed = wire::Resumed {
-                    result: Some(answer.pages.next()?),
-                    age: report.ended.elapsed().try_into().ok(),
-                    ..resumed(&report.request)
+                    result: Some(answer.pages.next(report.outcome())?),
+                    age: report.ended().elapsed().try_into().ok(),
+                    ..resumed(report.request())
                 };
                 named(0, "resumed", Response::Resumed(resumed.into()))
             }
-            (None, None) => return None,
+            (None, News::Remembered(_) | News::Refused(_)) => return None,
         };
         if answer.pages.is_done() {
             self.answered(answer);
@@ -268,9 +273,9 @@ impl Outbox {
         {
             self.sent.pop_front();
         }
-        if let Some(report) = answer.report
-            && report.request.verb.mutates()
-            && report.outcome.is_ok()
+        if let News::Ended(report) = answer.news
+            && report.request().verb.mutates()
+            && report.outcome().is_ok()
         {
             self.sent.push_back((now, report));
         }
@@ -293,7 +298,20 @@ impl Outbox {
     /// The reports that may not have been read, and those that never left in full.
     pub(super) fn into_reports(self) -> (Vec<Report>, Vec<Report>) {
         let sent = self.sent.into_iter().map(|(_, report)| report).collect();
-        (sent, self.answers.into_iter().filter_map(|answer| answer.report).collect())
+        let unsent = self.answers.into_iter().filter_map(|answer| match answer.news {
+            News::Ended(report) => Some(report),
+            News::Remembered(_) | News::Refused(_) => None,
+        });
+        (sent, unsent.collect())
+    }
+}
+
+impl News {
+    fn outcome(&self) -> &Outcome {
+        match self {
+            News::Ended(report) | News::Remembered(report) => report.outcome(),
+            News::Refused(outcome) => outcome,
+        }
     }
 }
 
@@ -311,17 +329,17 @@ pub(super) fn resumed(request: &Request) -> wire::Resumed {
         verb: request.verb.as_str().to_owned(),
         class: Some(request.class().to_wire()),
         machine_name: request.machine.name().to_owned(),
-        request_id: request.request_id.clone(),
+        request_id: request.request_id().to_owned(),
         ..Default::default()
     }
 }
 
 /// One that is over, and of its result the code alone.
 pub(super) fn ended(report: &Report) -> wire::Resumed {
-    let code = report.outcome.as_ref().as_ref().map_or_else(|error| error.code() as i32, |_| 0);
+    let code = report.outcome().as_ref().map_or_else(|error| error.code() as i32, |_| 0);
     wire::Resumed {
         result: Some(wire::OperationResult { code, ..Default::default() }),
-        age: report.ended.elapsed().try_into().ok(),
-        ..resumed(&report.request)
+        age: report.ended().elapsed().try_into().ok(),
+        ..resumed(report.request())
     }
 }

@@ -20,7 +20,7 @@ use tracing::{debug, warn};
 use super::{
     Shared,
     mailbox::{self, Look},
-    outbox::Outbox,
+    outbox::{News, Outbox},
 };
 use crate::{
     classes::{Classes, Names},
@@ -80,6 +80,8 @@ pub(super) struct Session<'a> {
     classes: Arc<Classes>,
     /// Of the classes that it has named.
     names: Names,
+    /// To put the texts of an operation together in.
+    scratch: String,
     mailbox: mailbox::Owned,
     most_outstanding: usize,
     /// What came together and is to begin together.
@@ -113,6 +115,7 @@ impl<'a> Session<'a> {
             id,
             classes,
             names: Names::default(),
+            scratch: String::new(),
             mailbox,
             most_outstanding: capacity.saturating_mul(4).max(OUTSTANDING_AT_LEAST),
             round: Arc::default(),
@@ -272,12 +275,12 @@ impl<'a> Session<'a> {
             warn!(id, "the broker used the id of a running operation again");
             return;
         };
-        let outcome = match expected.and_then(|verb| self.submit(verb, frame)) {
+        let news = match expected.and_then(|verb| self.submit(verb, frame)) {
             Ok(Submitted::Pending) => return,
-            Ok(Submitted::Answered(outcome)) => outcome,
-            Err(error) => Arc::new(Err(error)),
+            Ok(Submitted::Remembered(report)) => News::Remembered(report),
+            Ok(Submitted::Refused(error)) | Err(error) => News::Refused(Err(error)),
         };
-        self.mailbox.with(|outbox| outbox.answer(id, frame.operation_type.clone(), outcome));
+        self.mailbox.with(|outbox| outbox.answer(id, frame.operation_type.clone(), news));
     }
 
     /// Makes room for an operation before it can begin, and be told to have. `None`: its id is taken.
@@ -303,7 +306,8 @@ impl<'a> Session<'a> {
         let asked = Asked::read(&frame.params)
             .map_err(|error| Error::invalid_argument(format!("the operation: {error}")))?;
         let query = self.names.read(asked.class, asked.machine_class)?;
-        let job = Job::from_wire(verb, &asked, query, self.classes.clone(), self.heard)?;
+        let (classes, scratch) = (self.classes.clone(), &mut self.scratch);
+        let job = Job::from_wire(verb, &asked, query, classes, self.heard, scratch)?;
         let operation = Some(frame.operation_id);
         let ticket = Ticket { address: self.address, session: Some(self.id), operation };
         Ok(self.shared.executor.submit(ticket, job, self.heard, &self.round))

@@ -1,19 +1,27 @@
 //! Operations that came together, on their way.
 //!
 //! Much of what a task costs is its way to another thread, and what ends when it is first polled needs none.
-//! So those that came together are first polled one after the other, in one task; what goes on gets its
-//! own. Code that blocks its thread would keep the others from beginning: the session that submitted
-//! them looks after them before long, and has each of them begin by itself.
+//! So those that came together are first polled one after the other, in one task; what goes on keeps that
+//! task for itself, and the others get a new one. Code that blocks its thread would keep the others from
+//! beginning: the session that submitted them looks after them before long, and has each of them begin by
+//! itself.
 
 use std::{
     collections::VecDeque,
     mem,
-    pin::Pin,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// An operation that is executed. Says whether somebody was woken by its end. In a box: it is moved about.
-pub(super) type Execution = Pin<Box<dyn Future<Output = bool> + Send>>;
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::{operation::Operation, operations::ExecutionId};
+
+/// An operation that is to be executed, with its slot, if there was one.
+pub(super) struct Execution {
+    pub(super) id: ExecutionId,
+    pub(super) operation: Operation,
+    pub(super) slot: Option<OwnedSemaphorePermit>,
+}
 
 /// Those that have not begun.
 #[derive(Default)]

@@ -2,20 +2,13 @@
 
 use std::{
     collections::{HashSet, VecDeque},
-    sync::Arc,
     time::Duration,
 };
 
 use tokio::time::Instant;
 
 use super::{MachineKey, Report, Request};
-use crate::{
-    answer::{Outcome, Payload},
-    error::Code,
-    machine::ListedMachine,
-    maps::HashedMap,
-    verb::Verb,
-};
+use crate::{answer::Payload, error::Code, machine::ListedMachine, maps::HashedMap, verb::Verb};
 
 /// How long a success is remembered.
 pub(super) const REMEMBERED_FOR: Duration = Duration::from_secs(15 * 60);
@@ -28,6 +21,7 @@ pub(super) const REMEMBERED_AT_MOST: usize = 16_384;
 /// again, which the driver's own idempotence covers.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
+    /// Each for as long as one of its `ages` is there, if it is not empty before.
     machines: HashedMap<MachineKey, Successes>,
     /// In order of time, for expiry. Entries whose number is not the stored one are stale.
     ages: VecDeque<(Instant, MachineKey, Verb, u64)>,
@@ -50,22 +44,22 @@ struct Success {
 
 impl Memory {
     /// The answer to `request`, if it is the repetition of a remembered success.
-    pub(super) fn recall(&mut self, request: &Request, now: Instant) -> Option<Arc<Outcome>> {
+    pub(super) fn recall(&mut self, request: &Request, now: Instant) -> Option<Report> {
         self.expire(now);
         let success = self.machines.get(&request.machine)?.of(request.verb)?;
-        let age = now.saturating_duration_since(success.report.ended);
+        let age = now.saturating_duration_since(success.report.ended());
         if request.recall_within.is_some_and(|within| age > within) {
             return None;
         }
-        request.repeats(&success.report.request).then(|| success.report.outcome.clone())
+        request.repeats(success.report.request()).then(|| success.report.clone())
     }
 
     /// Whether this very success is still remembered.
     pub(super) fn holds(&self, report: &Report) -> bool {
-        let request = &report.request;
+        let request = report.request();
         let machine = self.machines.get(&request.machine);
         let success = machine.and_then(|successes| successes.of(request.verb));
-        success.is_some_and(|success| Arc::ptr_eq(&success.report.outcome, &report.outcome))
+        success.is_some_and(|success| success.report.is(report))
     }
 
     /// A mutation begins to execute, so the machine will not be what it was.
@@ -73,17 +67,21 @@ impl Memory {
     /// Not only when it succeeds: a delete that ran out of time may have removed the machine all
     /// the same, and executing a create once too often is what drivers can cope with.
     pub(super) fn began(&mut self, request: &Request) {
-        match request.verb {
-            Verb::Create => self.forget(&request.machine, &[Verb::Create, Verb::Delete], |_| true),
-            Verb::Delete => self.forget_all(&request.machine),
-            Verb::Initialize | Verb::GetStatus | Verb::List | Verb::GetVolumeIds => {}
+        let changes: &[Verb] = match request.verb {
+            Verb::Create => &[Verb::Create, Verb::Delete],
+            Verb::Delete => MUTATING,
+            Verb::Initialize | Verb::GetStatus | Verb::List | Verb::GetVolumeIds => return,
+        };
+        // Most likely it succeeds, so its place stays: what is too old goes together with it.
+        if let Some(successes) = self.machines.get_mut(&request.machine) {
+            changes.iter().for_each(|verb| *successes.place(*verb) = None);
         }
     }
 
     /// Draws the conclusions from an answer. Reads only speak of what ended before they `began`.
     pub(super) fn learn(&mut self, report: &Report, began: Instant) {
-        let request = &report.request;
-        match (request.verb, &*report.outcome) {
+        let request = report.request();
+        match (request.verb, report.outcome()) {
             (Verb::Create | Verb::Initialize | Verb::Delete, Ok(_)) => self.remember(report),
             (Verb::GetStatus, Err(error)) if error.code() == Code::NotFound => {
                 self.forget_before(&request.machine, MADE, began);
@@ -94,7 +92,7 @@ impl Memory {
             (Verb::GetStatus, Err(error)) if error.code() == Code::Uninitialized => {
                 self.forget_before(&request.machine, &[Verb::Delete], began);
             }
-            (Verb::List, Ok(Payload::List(machines))) if request.provider_id.is_empty() => {
+            (Verb::List, Ok(Payload::List(machines))) if request.provider_id().is_empty() => {
                 self.learn_list(request, machines, began);
             }
             _ => {}
@@ -105,8 +103,8 @@ impl Memory {
         let names: HashSet<_> = machines.iter().map(|m| m.machine_name.as_str()).collect();
         let ids: HashSet<_> = machines.iter().map(|m| m.provider_id.as_str()).collect();
         let holds = |success: &Success| {
-            let request = &success.report.request;
-            if !request.class().is_same(list.class()) || success.report.ended > began {
+            let request = success.report.request();
+            if !request.class().is_same(list.class()) || success.report.ended() > began {
                 return true;
             }
             let shown = names.contains(request.machine.name())
@@ -123,13 +121,13 @@ impl Memory {
     }
 
     fn remember(&mut self, report: &Report) {
-        let Request { machine, verb, .. } = &*report.request;
+        let Request { machine, verb, .. } = report.request();
         let number = self.next;
         self.next += 1;
-        self.ages.push_back((report.ended, machine.clone(), *verb, number));
+        self.ages.push_back((report.ended(), machine.clone(), *verb, number));
         let successes = self.machines.entry(machine.clone()).or_default();
         *successes.place(*verb) = Some(Success { report: report.clone(), number });
-        self.expire(report.ended);
+        self.expire(report.ended());
     }
 
     /// The machine is not what it was.
@@ -138,7 +136,7 @@ impl Memory {
     }
 
     fn forget_before(&mut self, machine: &MachineKey, verbs: &[Verb], began: Instant) {
-        self.forget(machine, verbs, |success| success.report.ended <= began);
+        self.forget(machine, verbs, |success| success.report.ended() <= began);
     }
 
     fn forget(&mut self, machine: &MachineKey, verbs: &[Verb], which: impl Fn(&Success) -> bool) {
@@ -201,7 +199,7 @@ impl Successes {
 
 impl Report {
     fn provider_id(&self) -> Option<&str> {
-        match &*self.outcome {
+        match self.outcome() {
             Ok(Payload::Machine(machine)) if !machine.provider_id.is_empty() => {
                 Some(&machine.provider_id)
             }

@@ -1,4 +1,7 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use proptest::prelude::*;
 
@@ -15,14 +18,7 @@ const FIRST: SessionId = SessionId(0);
 const SECOND: SessionId = SessionId(1);
 
 fn request(verb: Verb, machine: &str) -> Request {
-    Request {
-        verb,
-        machine: MachineKey::new(Arc::new(small()), machine.into()),
-        provider_id: String::new(),
-        request_id: String::new(),
-        user_data: None,
-        recall_within: None,
-    }
+    Request::new(verb, Arc::new(small()), [machine, "", ""], &mut String::new())
 }
 
 fn small() -> ClassRef {
@@ -35,25 +31,28 @@ fn small() -> ClassRef {
     }
 }
 
-/// Machine "m", of another class than [`small`].
-fn of_class(change: impl FnOnce(&mut ClassRef)) -> MachineKey {
+/// The same of another class than [`small`].
+fn of_class(request: &Request, change: impl FnOnce(&mut ClassRef)) -> Request {
     let mut class = small();
     change(&mut class);
-    MachineKey::new(Arc::new(class), "m".into())
+    let texts = [request.machine.name(), request.provider_id(), request.request_id()];
+    Request::new(request.verb, Arc::new(class), texts, &mut String::new())
 }
 
 fn create(machine: &str) -> Request {
     request(Verb::Create, machine)
 }
 
-fn with_id(mut request: Request, id: &str) -> Request {
-    request.request_id = id.into();
-    request
+fn with_id(request: Request, id: &str) -> Request {
+    with_texts(&request, [request.machine.name(), request.provider_id(), id])
 }
 
-fn of_provider_id(mut request: Request, id: &str) -> Request {
-    request.provider_id = id.into();
-    request
+fn of_provider_id(request: Request, id: &str) -> Request {
+    with_texts(&request, [request.machine.name(), id, request.request_id()])
+}
+
+fn with_texts(request: &Request, texts: [&str; 3]) -> Request {
+    Request::new(request.verb, request.class().clone(), texts, &mut String::new())
 }
 
 fn ticket(session: SessionId, operation: i32) -> Ticket {
@@ -91,7 +90,7 @@ impl Bench {
     }
 
     fn begin_as(&mut self, request: Request, ticket: Ticket) -> Begin {
-        self.table.begin(Arc::new(request), ticket, self.now + Duration::from_secs(60), self.now)
+        self.table.begin(request, ticket, self.now + Duration::from_secs(60), self.now)
     }
 
     fn start(&mut self, request: Request) -> ExecutionId {
@@ -150,15 +149,15 @@ fn a_different_mutation_of_the_machine_is_aborted_and_others_are_not() {
     assert_eq!(code(bench.begin(request(Verb::Delete, "m"))), Code::Aborted);
     assert_eq!(code(bench.begin(with_id(create("m"), "other"))), Code::Aborted);
     let user_data = Some(Fingerprint::of(b"other"));
-    assert_eq!(code(bench.begin(Request { user_data, ..create("m") })), Code::Aborted);
-    let mut other_class = create("m");
-    other_class.machine = of_class(|class| class.name = "large".into());
+    let mut other = create("m");
+    other.user_data = user_data;
+    assert_eq!(code(bench.begin(other)), Code::Aborted);
+    let other_class = of_class(&create("m"), |class| class.name = "large".into());
     assert_eq!(code(bench.begin(other_class)), Code::Aborted);
 
     assert!(matches!(bench.begin(create("m")), Begin::Joined { .. }));
     assert!(matches!(bench.begin(request(Verb::GetStatus, "m")), Begin::Start(_)));
-    let mut other_namespace = create("m");
-    other_namespace.machine = of_class(|class| class.namespace = "elsewhere".into());
+    let other_namespace = of_class(&create("m"), |class| class.namespace = "elsewhere".into());
     assert!(matches!(bench.begin(other_namespace), Begin::Start(_)));
 }
 
@@ -168,7 +167,7 @@ fn a_success_is_remembered_for_a_quarter_of_an_hour() {
     bench.done(create("m"), made("x"));
     bench.pass(memory::REMEMBERED_FOR - Duration::from_secs(1));
     match bench.begin(create("m")) {
-        Begin::Remembered(outcome) => assert_eq!(*outcome, made("x")),
+        Begin::Remembered(report) => assert_eq!(*report.outcome(), made("x")),
         other => panic!("{other:?}"),
     }
     bench.pass(Duration::from_secs(1));
@@ -182,7 +181,9 @@ fn what_another_instance_may_have_undone_is_executed_again_and_forgotten() {
     bench.pass(Duration::from_secs(10));
     let within = |seconds| {
         let recall_within = Some(Duration::from_secs(seconds));
-        Request { recall_within, ..create("m") }
+        let mut request = create("m");
+        request.recall_within = recall_within;
+        request
     };
     assert!(bench.remembers(within(10)));
     let id = bench.start(within(9));
@@ -266,8 +267,8 @@ fn a_list_without_the_machine_forgets_its_create() {
     assert!(bench.remembers(create("m")));
 
     bench.done(of_provider_id(request(Verb::List, ""), "y"), listing(&[]));
-    let mut other_class = request(Verb::List, "");
-    other_class.machine = of_class(|class| class.name = "large".into());
+    let list = request(Verb::List, "");
+    let other_class = of_class(&list, |class| class.name = "large".into());
     bench.done(other_class, listing(&[]));
     assert!(bench.remembers(create("m")));
 
@@ -421,7 +422,7 @@ fn who_was_told_in_a_hello_that_it_runs_for_another_has_to_hear_its_end_in_any_c
             false => drop(bench.table.resume(A, SessionId(2))),
         }
         let ended = bench.table.finish(id, made("x"), bench.now).expect("it ran");
-        assert_eq!(ended.told, BTreeSet::from([B]), "not the one that asked");
+        assert_eq!(ended.told.as_slice(), [B], "not the one that asked");
     }
 }
 
@@ -438,17 +439,14 @@ fn a_read_ends_with_its_session() {
 #[test]
 fn an_unreported_answer_is_told_once_unless_something_newer_runs() {
     let mut bench = Bench::new();
-    let report = |name: &str| Report {
-        ended: Instant::now(),
-        request: Arc::new(create(name)),
-        outcome: Arc::new(Err(Error::internal("lost"))),
-    };
+    let report =
+        |name: &str| Report::new(create(name), Err(Error::internal("lost")), Instant::now());
     bench.table.undelivered(A, report("m"));
     bench.table.undelivered(A, report("n"));
     assert_eq!(bench.table.owes(A), Owed::Reports);
     bench.start(create("n"));
     let ended = bench.table.resume(A, SessionId(2)).ended;
-    let names: Vec<_> = ended.iter().map(|report| report.request.machine.name()).collect();
+    let names: Vec<_> = ended.iter().map(|report| report.request().machine.name()).collect();
     assert_eq!(names, ["m"]);
     assert!(bench.table.resume(A, SessionId(3)).ended.is_empty());
 }
@@ -471,15 +469,12 @@ fn a_success_that_is_no_longer_true_is_not_reported() {
 fn of_several_answers_about_one_machine_the_latest_is_reported() {
     let mut bench = Bench::new();
     for message in ["first", "second"] {
-        let outcome = Arc::new(Err(Error::internal(message)));
-        bench.table.undelivered(
-            A,
-            Report { request: Arc::new(create("m")), outcome, ended: Instant::now() },
-        );
+        let outcome = Err(Error::internal(message));
+        bench.table.undelivered(A, Report::new(create("m"), outcome, Instant::now()));
     }
     let ended = bench.table.resume(A, SessionId(2)).ended;
     assert_eq!(ended.len(), 1);
-    assert_eq!(*ended[0].outcome, Err(Error::internal("second")));
+    assert_eq!(*ended[0].outcome(), Err(Error::internal("second")));
 }
 
 #[test]
@@ -497,7 +492,7 @@ fn a_closed_table_starts_nothing_but_still_answers() {
 fn there_is_room_for_so_many_and_no_more() {
     let mut table = Table::new(1);
     let now = Instant::now();
-    let mut begin = |name| table.begin(Arc::new(create(name)), ticket(FIRST, 1), now, now);
+    let mut begin = |name| table.begin(create(name), ticket(FIRST, 1), now, now);
     assert!(matches!(begin("a"), Begin::Start(_)));
     assert_eq!(code(begin("b")), Code::ResourceExhausted);
 }

@@ -72,7 +72,7 @@ impl<Note> Reports<Note> {
 
     pub(super) fn push(&mut self, report: Report, note: Note) {
         let number = self.first + self.ordered.len() as u64;
-        let before = self.latest.insert(report.request.machine.clone(), number);
+        let before = self.latest.insert(report.request().machine.clone(), number);
         self.ordered.push_back(Some((report, note)));
         if let Some(before) = before {
             self.take(before);
@@ -80,7 +80,7 @@ impl<Note> Reports<Note> {
         if self.latest.len() > AT_MOST
             && let Some((oldest, _)) = self.take(self.first)
         {
-            self.latest.remove(&oldest.request.machine);
+            self.latest.remove(&oldest.request().machine);
         }
         if self.ordered.len() > 2 * AT_MOST {
             self.close_ranks();
@@ -101,7 +101,7 @@ impl<Note> Reports<Note> {
     fn close_ranks(&mut self) {
         self.ordered.retain(Option::is_some);
         for (number, (report, _)) in (self.first..).zip(self.ordered.iter().flatten()) {
-            self.latest.insert(report.request.machine.clone(), number);
+            self.latest.insert(report.request().machine.clone(), number);
         }
     }
 }
@@ -123,16 +123,10 @@ mod tests {
 
     fn report(machine: usize) -> Report {
         let class = ClassRef::from_wire(broker_proto::v1::ClassRef::default());
-        let request = Request {
-            verb: Verb::Create,
-            machine: MachineKey::new(Arc::new(class), machine.to_string().into()),
-            provider_id: String::new(),
-            request_id: String::new(),
-            user_data: None,
-            recall_within: None,
-        };
-        let outcome = Arc::new(Ok(Payload::Machine(Machine::default())));
-        Report { request: Arc::new(request), outcome, ended: Instant::now() }
+        let texts = [&*machine.to_string(), "", ""];
+        let request = Request::new(Verb::Create, Arc::new(class), texts, &mut String::new());
+        let outcome = Ok(Payload::Machine(Machine::default()));
+        Report::new(request, outcome, Instant::now())
     }
 
     /// The notes, the oldest first.
@@ -152,7 +146,7 @@ mod tests {
             for (number, (machine, removes)) in steps.into_iter().enumerate() {
                 model.retain(|_, known| *known != machine);
                 if removes {
-                    reports.remove(&report(machine).request.machine);
+                    reports.remove(&report(machine).request().machine);
                 } else {
                     reports.push(report(machine), number);
                     model.insert(number, machine);

@@ -125,7 +125,8 @@ async fn what_is_broken_off_is_not_sent_again_by_itself() {
     let asked = Asked { machine_name: "stubborn-m", ..Default::default() };
     let query = Arc::new(ClassQuery::new(Default::default(), &Default::default()));
     let classes = Arc::new(Classes::new());
-    let job = Job::from_wire(Verb::Create, &asked, query, classes, Instant::now());
+    let (now, scratch) = (Instant::now(), &mut String::new());
+    let job = Job::from_wire(Verb::Create, &asked, query, classes, now, scratch);
     let job = job.expect("it is fine");
     let ticket = Ticket { address: AddressId(0), session: Some(session), operation: Some(1) };
     let round = Arc::new(Round::default());
@@ -135,7 +136,7 @@ async fn what_is_broken_off_is_not_sent_again_by_itself() {
     stop.cancel();
 
     let report = ended.recv().await.expect("it ends");
-    let error = report.outcome.as_ref().as_ref().expect_err("it did not end well");
+    let error = report.outcome().as_ref().expect_err("it did not end well");
     assert_eq!(error.code(), Code::Aborted);
     assert!(error.retry_after().is_some());
 }

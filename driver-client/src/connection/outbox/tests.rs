@@ -1,22 +1,12 @@
+use std::sync::Arc;
+
 use super::*;
-use crate::{
-    answer::Payload,
-    error::Error,
-    machine::Machine,
-    operations::{ClassRef, MachineKey},
-};
+use crate::{answer::Payload, error::Error, machine::Machine, operations::ClassRef};
 
 fn report(verb: Verb, outcome: Outcome) -> Report {
     let class = ClassRef::from_wire(wire::ClassRef::default());
-    let request = Request {
-        verb,
-        machine: MachineKey::new(Arc::new(class), "m".into()),
-        provider_id: String::new(),
-        request_id: String::new(),
-        user_data: None,
-        recall_within: None,
-    };
-    Report { request: Arc::new(request), outcome: Arc::new(outcome), ended: Instant::now() }
+    let request = Request::new(verb, Arc::new(class), ["m", "", ""], &mut String::new());
+    Report::new(request, outcome, Instant::now())
 }
 
 fn made() -> Report {
@@ -121,7 +111,7 @@ fn only_written_successes_and_what_was_not_written_are_kept() {
     outbox.report(Some(3), failed());
     let (sent, unsent) = outbox.into_reports();
     assert_eq!((sent.len(), unsent.len()), (1, 1));
-    assert!(sent[0].outcome.is_ok() && unsent[0].outcome.is_err());
+    assert!(sent[0].outcome().is_ok() && unsent[0].outcome().is_err());
 }
 
 #[test]
