@@ -1,10 +1,11 @@
 //! What a driver is asked, read where it arrived: as a message it would be a dozen texts, of which most are
 //! copied only to be dropped.
 
-use std::{fmt, str};
+use std::fmt;
 
-use prost::encoding::decode_varint;
 use prost_types::Duration;
+
+use crate::fields::{Fields, Unreadable, Value, duration, text};
 
 /// An [`OperationParams`](crate::v1::OperationParams), of which nothing was copied. Who sends it writes it
 /// with [`Parts`](crate::passing::Parts).
@@ -26,11 +27,6 @@ pub struct Asked<'a> {
     pub tracestate: &'a str,
     pub recall_within: Option<Duration>,
 }
-
-/// Whoever sent this does not speak our language.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it is no message of this protocol")]
-pub struct Unreadable;
 
 impl<'a> Asked<'a> {
     /// Fields that are not known, or are not what they should be, are skipped.
@@ -64,83 +60,6 @@ impl fmt::Debug for Asked<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Asked").field("machine_name", &self.machine_name).finish_non_exhaustive()
     }
-}
-
-/// The fields of a message, one after the other.
-struct Fields<'a>(&'a [u8]);
-
-enum Value<'a> {
-    Number(u64),
-    Bytes(&'a [u8]),
-    /// Of a fixed length, as none that we know is.
-    Fixed,
-}
-
-impl<'a> Fields<'a> {
-    // A field is a few instructions, if it is not handed over in memory.
-    #[inline(always)]
-    fn next(&mut self) -> Result<Option<(u64, Value<'a>)>, Unreadable> {
-        if self.0.is_empty() {
-            return Ok(None);
-        }
-        let key = self.varint()?;
-        let value = match key & 7 {
-            0 => Value::Number(self.varint()?),
-            1 => self.take(8).map(|_| Value::Fixed)?,
-            2 => {
-                let length = self.varint()?;
-                Value::Bytes(self.take(length)?)
-            }
-            5 => self.take(4).map(|_| Value::Fixed)?,
-            _ => return Err(Unreadable),
-        };
-        Ok(Some((key >> 3, value)))
-    }
-
-    #[inline]
-    fn take(&mut self, length: u64) -> Result<&'a [u8], Unreadable> {
-        let length = usize::try_from(length).map_err(|_| Unreadable)?;
-        let (taken, rest) = self.0.split_at_checked(length).ok_or(Unreadable)?;
-        self.0 = rest;
-        Ok(taken)
-    }
-
-    /// Of one or two bytes, nearly always: the keys and lengths of what we know have no more.
-    #[inline(always)]
-    fn varint(&mut self) -> Result<u64, Unreadable> {
-        match self.0 {
-            [only @ 0..0x80, rest @ ..] => {
-                self.0 = rest;
-                Ok(u64::from(*only))
-            }
-            [low, high @ 0..0x80, rest @ ..] => {
-                self.0 = rest;
-                Ok(u64::from(*low & 0x7f) | u64::from(*high) << 7)
-            }
-            _ => self.long_varint(),
-        }
-    }
-
-    fn long_varint(&mut self) -> Result<u64, Unreadable> {
-        decode_varint(&mut self.0).map_err(|_| Unreadable)
-    }
-}
-
-fn text(bytes: &[u8]) -> Result<&str, Unreadable> {
-    str::from_utf8(bytes).map_err(|_| Unreadable)
-}
-
-fn duration(bytes: &[u8]) -> Result<Duration, Unreadable> {
-    let mut duration = Duration::default();
-    let mut fields = Fields(bytes);
-    while let Some(field) = fields.next()? {
-        match field {
-            (1, Value::Number(number)) => duration.seconds = number.cast_signed(),
-            (2, Value::Number(number)) => duration.nanos = number as i32,
-            _ => {}
-        }
-    }
-    Ok(duration)
 }
 
 #[cfg(test)]

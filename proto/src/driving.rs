@@ -8,7 +8,4 @@
 include!(concat!(env!("OUT_DIR"), "/driving/machinebroker.v1.rs"));
 include!(concat!(env!("OUT_DIR"), "/driving_debug.rs"));
 
-pub use crate::{
-    asked::{Asked, Unreadable},
-    encoded::Encoded,
-};
+pub use crate::{asked::Asked, encoded::Encoded, fields::Unreadable};

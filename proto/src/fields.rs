@@ -53,16 +53,24 @@ impl<'a> Fields<'a> {
         Ok(taken)
     }
 
-    /// Nearly all have one byte: numbers of fields, and lengths of names.
+    /// Of one or two bytes, nearly always: the keys and lengths of what we know have no more.
     #[inline(always)]
     fn varint(&mut self) -> Result<u64, Unreadable> {
         match self.0 {
-            [byte @ 0..0x80, rest @ ..] => {
+            [only @ 0..0x80, rest @ ..] => {
                 self.0 = rest;
-                Ok(u64::from(*byte))
+                Ok(u64::from(*only))
             }
-            _ => decode_varint(&mut self.0).map_err(|_| Unreadable),
+            [low, high @ 0..0x80, rest @ ..] => {
+                self.0 = rest;
+                Ok(u64::from(*low & 0x7f) | u64::from(*high) << 7)
+            }
+            _ => self.long_varint(),
         }
+    }
+
+    fn long_varint(&mut self) -> Result<u64, Unreadable> {
+        decode_varint(&mut self.0).map_err(|_| Unreadable)
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use hyper::body::{Body, Incoming};
 use prost::Message;
-use tonic::Status;
+use tonic::{Code, Status};
 
 /// Before each message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
@@ -59,7 +59,10 @@ where
                     }
                 }
                 Some(Err(error)) => {
-                    return Poll::Ready(Some(Err(Status::from_error(error.into()))));
+                    let status = Status::from_error(error.into());
+                    // Who lets go of a call has said all.
+                    let has_left = status.code() == Code::Cancelled;
+                    return Poll::Ready((!has_left).then_some(Err(status)));
                 }
                 None if self.piece.is_empty() && self.gathered.is_empty() => {
                     return Poll::Ready(None);
@@ -119,12 +122,10 @@ pub(super) fn put_message(message: &impl Message, to: &mut BytesMut) {
 mod tests {
     use std::{collections::VecDeque, convert::Infallible};
 
+    use super::*;
     use futures::{FutureExt as _, future::poll_fn};
     use hyper::body::Frame;
     use proptest::prelude::*;
-    use tonic::Code;
-
-    use super::*;
 
     struct Pieces(VecDeque<Bytes>);
 
