@@ -13,3 +13,13 @@ const LEAST: usize = 16;
 pub(crate) fn turn(in_flight: usize) -> usize {
     (in_flight / 4).max(LEAST)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_is_a_quarter_and_never_a_few() {
+        assert_eq!([0, 1, 64, 100, 256, 10_000].map(turn), [16, 16, 16, 25, 64, 2_500]);
+    }
+}

@@ -240,3 +240,37 @@ impl fmt::Debug for Ask {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_request_is_refused_whatever_the_verb() {
+        for verb in Verb::ALL {
+            let Err(error) = Ask::read(verb, b"\xff", &ClassNames::default()) else {
+                panic!("{verb:?} was read");
+            };
+            assert!(matches!(error, Error::Invalid { field: "request", .. }), "{verb:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_request_is_read_as_it_was_written() {
+        let class = v1::ClassRef { kind: "K".into(), name: "small".into(), ..Default::default() };
+        let request = v1::MachineRequest {
+            class: Some(class),
+            machine_name: "worker-0".to_owned(),
+            request_id: "again".to_owned(),
+            user_data: Some("data".into()),
+            wait_for_driver: true,
+            ..Default::default()
+        };
+        let names = ClassNames::default();
+        let ask = Ask::read(Verb::Delete, &request.encode_to_vec(), &names).unwrap();
+        assert_eq!((ask.verb, &*ask.machine, &*ask.class.name), (Verb::Delete, "worker-0", "small"));
+        assert_eq!(ask.words.request_id, "again");
+        assert_eq!(ask.words.user_data.as_ref().map(Sensitive::reveal), Some(&b"data"[..]));
+        assert!(ask.wait_for_driver);
+    }
+}
