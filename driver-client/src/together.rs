@@ -23,6 +23,9 @@ type Part = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// So often the parts may wake each other before others get their turn.
 const AT_ONCE: usize = 32;
 
+/// So many parts has the connection of a single driver: itself, and what goes out on the stream.
+const OF_ONE_DRIVER: usize = 2;
+
 /// Runs the parts of one connection. The task is there when the first of them is.
 #[derive(Default)]
 pub(crate) struct Together(OnceLock<mpsc::UnboundedSender<Part>>);
@@ -50,6 +53,8 @@ struct Parts {
     bell: Arc<Bell>,
     /// Rings it.
     waker: Waker,
+    /// Others have had their turn since it was rung.
+    has_waited: bool,
 }
 
 /// What the parts wake. While they are polled, that does not wake the task.
@@ -73,7 +78,7 @@ impl Parts {
         let (add, new) = mpsc::unbounded_channel();
         let bell = Arc::new(Bell::default());
         let waker = Waker::from(bell.clone());
-        (add, Self { new, parts: FuturesUnordered::new(), bell, waker })
+        (add, Self { new, parts: FuturesUnordered::new(), bell, waker, has_waited: false })
     }
 
     /// Polls those that were woken. Ready when there are none, and never will be.
@@ -101,6 +106,13 @@ impl Future for Parts {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         self.bell.task.register(context.waker());
+        // Of many drivers on a connection others are about to answer, too: then they share a write.
+        if self.parts.len() > OF_ONE_DRIVER && !self.has_waited {
+            self.has_waited = true;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.has_waited = false;
         for _ in 0..AT_ONCE {
             self.bell.state.store(POLLING, Ordering::SeqCst);
             if self.poll_parts().is_ready() {
@@ -134,7 +146,10 @@ impl Wake for Bell {
 
 #[cfg(test)]
 mod tests {
-    use std::{future::poll_fn, sync::atomic::AtomicUsize};
+    use std::{
+        future::{pending, poll_fn},
+        sync::atomic::AtomicUsize,
+    };
 
     use futures::{FutureExt as _, task::ArcWake};
     use tokio::sync::oneshot;
@@ -182,6 +197,32 @@ mod tests {
         drop(add);
         assert_eq!(woken.0.load(Ordering::SeqCst), 2);
         assert!(parts.poll_unpin(&mut context).is_ready());
+    }
+
+    #[test]
+    fn with_many_drivers_all_who_are_about_to_answer_do_so_before_it_goes_on() {
+        let (add, mut parts) = Parts::new();
+        for _ in 0..OF_ONE_DRIVER {
+            add.send(pending().boxed()).unwrap();
+        }
+        let (answer, waits_for_answer) = oneshot::channel();
+        let (sent, mut waits_for_sent) = oneshot::channel();
+        let stream = async move {
+            waits_for_answer.await.unwrap();
+            sent.send(()).unwrap();
+        };
+        add.send(stream.boxed()).unwrap();
+        let woken = Arc::new(Woken::default());
+        let waker = futures::task::waker(woken.clone());
+        let mut context = Context::from_waker(&waker);
+        assert!(parts.poll_unpin(&mut context).is_pending());
+
+        answer.send(()).unwrap();
+        assert!(parts.poll_unpin(&mut context).is_pending());
+        assert!(waits_for_sent.try_recv().is_err(), "others go first");
+        assert_eq!(woken.0.load(Ordering::SeqCst), 2, "it will have its turn");
+        assert!(parts.poll_unpin(&mut context).is_pending());
+        waits_for_sent.try_recv().expect("it had its turn");
     }
 
     #[test]

@@ -268,7 +268,10 @@ mod tests {
         };
         let names = ClassNames::default();
         let ask = Ask::read(Verb::Delete, &request.encode_to_vec(), &names).unwrap();
-        assert_eq!((ask.verb, &*ask.machine, &*ask.class.name), (Verb::Delete, "worker-0", "small"));
+        assert_eq!(
+            (ask.verb, &*ask.machine, &*ask.class.name),
+            (Verb::Delete, "worker-0", "small")
+        );
         assert_eq!(ask.words.request_id, "again");
         assert_eq!(ask.words.user_data.as_ref().map(Sensitive::reveal), Some(&b"data"[..]));
         assert!(ask.wait_for_driver);
