@@ -23,8 +23,9 @@ type Part = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// So often the parts may wake each other before others get their turn.
 const AT_ONCE: usize = 32;
 
-/// So many parts has the connection of a single driver: itself, and what goes out on the stream.
-const OF_ONE_DRIVER: usize = 2;
+/// So many parts has the connection of a single driver: hyper's connection and who hands requests to it, tonic's
+/// own of the latter, and what goes out on the stream.
+const OF_ONE_DRIVER: usize = 4;
 
 /// Runs the parts of one connection. The task is there when the first of them is.
 #[derive(Default)]
@@ -38,7 +39,8 @@ impl Executor<Part> for Together {
             tokio::spawn(parts);
             add
         });
-        // The task ends early only with its runtime, and then we are in another.
+        // The task ends early with its runtime, and then we are in another, or by a panic: then so does
+        // what comes after it, as its connection is gone.
         if let Err(mpsc::error::SendError(part)) = parts.send(part) {
             tokio::spawn(part);
         }

@@ -19,8 +19,8 @@ pub mod v1 {
     tonic::include_proto!("machinebroker.v1");
     include!(concat!(env!("OUT_DIR"), "/debug.rs"));
 
-    /// Credentials do not stay in memory that was given back. tonic drops a message as soon as it has
-    /// encoded it.
+    /// Credentials do not stay in memory that was given back. Who sends a message drops it as soon as it
+    /// is encoded.
     impl Drop for Secret {
         fn drop(&mut self) {
             zeroize::Zeroize::zeroize(&mut self.data);

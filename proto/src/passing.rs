@@ -1,8 +1,8 @@
 //! The messages of every operation, for who passes them on.
 //!
-//! On the wire they are those of [`v1`](crate::v1). Texts that the broker does not look into are bytes
-//! here, which lie where they arrived, and so is the name of a class, which is the same from one
-//! request to the next. What is not here is in `v1`.
+//! On the wire they are those of [`v1`](crate::v1). What is passed on is bytes here, which lie where they
+//! arrived, and so is the name of a class, which is the same from one request to the next. Requests are
+//! read field by field. What is not here is in `v1`.
 
 #![allow(unreachable_pub, missing_docs, clippy::all)]
 

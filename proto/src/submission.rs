@@ -12,7 +12,8 @@ use crate::fields::{Fields, Unreadable, Value, duration, text};
 pub struct Submission<'a> {
     pub tag: u64,
     pub operation: Option<Submitted<'a>>,
-    pub timeout: Option<Duration>,
+    /// Or that it is none.
+    pub timeout: Option<Result<Duration, Unreadable>>,
 }
 
 /// Its operation: a request that is still to be read.
@@ -40,7 +41,7 @@ impl<'a> Submission<'a> {
                 (5, Value::Bytes(it)) => submission.operation = Some(Submitted::GetStatus(it)),
                 (6, Value::Bytes(it)) => submission.operation = Some(Submitted::List(it)),
                 (7, Value::Bytes(it)) => submission.operation = Some(Submitted::GetVolumeIds(it)),
-                (8, Value::Bytes(bytes)) => submission.timeout = Some(duration(bytes)?),
+                (8, Value::Bytes(bytes)) => submission.timeout = Some(duration(bytes)),
                 _ => {}
             }
         }
@@ -154,6 +155,7 @@ mod tests {
                 _ => (Operation::GetStatus(request), Submitted::GetStatus(&encoded)),
             };
             let written = SubmitRequest { tag, operation: Some(operation), timeout }.encode_to_vec();
+            let timeout = timeout.map(Ok);
             let expected = Submission { tag, operation: Some(read), timeout };
             prop_assert_eq!(Submission::read(&written), Ok(expected));
         }

@@ -213,7 +213,7 @@ impl DriversDoor {
 async fn question<T: Message + Default>(request: Request<Incoming>) -> Result<T, Status> {
     let mut time = timeout::of(request.headers())?;
     let message: Bytes = unary::read(request, MAX_MESSAGE, &mut time).await?;
-    T::decode(message).map_err(|error| Status::internal(error.to_string()))
+    T::decode(message).map_err(|error| Status::invalid_argument(error.to_string()))
 }
 
 /// A driver that asks for a class or a secret.

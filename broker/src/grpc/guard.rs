@@ -47,8 +47,8 @@ pub(super) fn while_allowed<T: Send + 'static>(
         .boxed())
 }
 
-/// How many items pass before the guard looks again, at the latest.
-const AT_ONCE: u32 = 64;
+/// How many items pass before the guard looks again, at the latest. One may be many answers.
+const AT_ONCE: u32 = 4;
 
 struct Guarded<T> {
     stream: BoxStream<'static, Result<T, Status>>,

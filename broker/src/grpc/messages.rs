@@ -11,6 +11,8 @@ use hyper::body::{Body, Incoming};
 use prost::Message;
 use tonic::{Code, Status};
 
+/// So many bytes of messages are sent together at most, or a little more.
+pub(super) const SEND_AT: usize = 32 * 1024;
 /// Before each message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
 
@@ -59,10 +61,7 @@ where
                     }
                 }
                 Some(Err(error)) => {
-                    let status = Status::from_error(error.into());
-                    // Who lets go of a call has said all.
-                    let has_left = status.code() == Code::Cancelled;
-                    return Poll::Ready((!has_left).then_some(Err(status)));
+                    return Poll::Ready(Some(Err(Status::from_error(error.into()))));
                 }
                 None if self.piece.is_empty() && self.gathered.is_empty() => {
                     return Poll::Ready(None);
@@ -73,6 +72,17 @@ where
                 }
             }
         }
+    }
+
+    /// The same for a stream: who lets go of it has said all. Of a single request that would not do, as it
+    /// was taken back.
+    pub(super) fn poll_next_of_stream(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Status>>> {
+        let next = ready!(self.poll_next(context));
+        let has_left = |status: &Status| status.code() == Code::Cancelled;
+        Poll::Ready(next.filter(|next| !next.as_ref().is_err_and(has_left)))
     }
 
     /// A message, if all of it is there.
@@ -120,29 +130,29 @@ pub(super) fn put_message(message: &impl Message, to: &mut BytesMut) {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::VecDeque, convert::Infallible};
+    use std::collections::VecDeque;
 
     use super::*;
     use futures::{FutureExt as _, future::poll_fn};
     use hyper::body::Frame;
     use proptest::prelude::*;
 
-    struct Pieces(VecDeque<Bytes>);
+    struct Pieces(VecDeque<Result<Bytes, Status>>);
 
     impl Body for Pieces {
         type Data = Bytes;
-        type Error = Infallible;
+        type Error = Status;
 
         fn poll_frame(
             mut self: Pin<&mut Self>,
             _: &mut Context<'_>,
-        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-            Poll::Ready(self.0.pop_front().map(|piece| Ok(Frame::data(piece))))
+        ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+            Poll::Ready(self.0.pop_front().map(|piece| piece.map(Frame::data)))
         }
     }
 
     fn read(pieces: impl IntoIterator<Item = Vec<u8>>, most: usize) -> Result<Vec<Bytes>, Code> {
-        let pieces = pieces.into_iter().map(Bytes::from).collect();
+        let pieces = pieces.into_iter().map(|piece| Ok(piece.into())).collect();
         let mut messages = Messages::new(Pieces(pieces), most);
         let mut read = Vec::new();
         let mut next = || poll_fn(|context| messages.poll_next(context)).now_or_never();
@@ -182,5 +192,22 @@ mod tests {
         assert_eq!(read([framed(b"abc")], 2), Err(Code::OutOfRange));
         assert_eq!(read([b"\0\xff\xff\xff\xff".to_vec()], 40), Err(Code::OutOfRange));
         assert_eq!(read([b"\x01\0\0\0\x01a".to_vec()], 40), Err(Code::Unimplemented));
+    }
+
+    #[test]
+    fn what_was_taken_back_is_no_whole_request_but_the_end_of_a_stream() {
+        let left = || {
+            let cancelled = Err(Status::cancelled("left"));
+            Messages::new(Pieces([Ok(framed(b"abc").into()), cancelled].into()), 40)
+        };
+        let code = |next: Option<Result<Bytes, Status>>| next.map(|next| next.unwrap_err().code());
+        let (mut request, mut stream) = (left(), left());
+        let mut of_request = || poll_fn(|context| request.poll_next(context)).now_or_never();
+        assert!(of_request().flatten().is_some_and(|first| first.is_ok()));
+        assert_eq!(of_request().map(code), Some(Some(Code::Cancelled)));
+        let mut of_stream =
+            || poll_fn(|context| stream.poll_next_of_stream(context)).now_or_never();
+        assert!(of_stream().flatten().is_some_and(|first| first.is_ok()));
+        assert_eq!(of_stream().map(code), Some(None));
     }
 }

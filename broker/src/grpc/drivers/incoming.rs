@@ -19,7 +19,7 @@ impl Stream for FromDriver {
     type Item = Result<DriverSide, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let message = ready!(self.0.poll_next(context));
+        let message = ready!(self.0.poll_next_of_stream(context));
         // As tonic says it: whoever sent this does not speak our language.
         let unreadable = |error: prost::DecodeError| Status::internal(error.to_string());
         let read = |message| DriverSide::decode(message).map_err(unreadable);

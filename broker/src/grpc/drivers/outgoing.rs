@@ -11,15 +11,16 @@ use futures::{FutureExt as _, Stream};
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 
-use crate::{grpc::messages::put_message, session::Frames};
+use crate::{
+    grpc::messages::{SEND_AT, put_message},
+    session::Frames,
+};
 
 /// The way to a driver during the handshake.
 pub(super) type Outbound = mpsc::Sender<Outgoing>;
 
 /// Frames of a handshake on their way to the transport.
 const HANDSHAKE: usize = 4;
-/// So many bytes are sent together at most, or a little more.
-const SEND_AT: usize = 32 * 1024;
 
 /// What is said to a driver.
 pub(super) enum Outgoing {

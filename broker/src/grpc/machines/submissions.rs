@@ -13,7 +13,7 @@ use std::{
 };
 
 use broker_proto::{
-    passing::{Submission, Submitted},
+    passing::{Submission, Submitted, Unreadable},
     v1::{MachineResponse, SubmitResponse, submit_response::Outcome},
 };
 use bytes::{Bytes, BytesMut};
@@ -28,15 +28,13 @@ use super::{Machines, list, payload, volume_ids};
 use crate::{
     dispatch::{Answered, Ask, Begun, Error, Origin, Waiting},
     driver::Verb,
-    grpc::messages::{self, Messages},
+    grpc::messages::{self, Messages, SEND_AT},
     operation::{Bell, Payload, duration},
     turns::turn,
 };
 
 /// How many operations of one stream run at once; beyond that it is not read.
 const AT_ONCE: usize = 10_000;
-/// So many bytes of answers are sent together at most, or a little more.
-const SEND_AT: usize = 32 * 1024;
 
 pub(super) struct Submissions {
     door: Machines,
@@ -91,7 +89,7 @@ impl Submissions {
     /// Begins an operation. What is over at once is answered at once.
     fn submit(&mut self, message: &[u8], now: Instant) -> Result<(), Status> {
         // As tonic says it: whoever sent this does not speak our language.
-        let wrong = |error: broker_proto::passing::Unreadable| Status::internal(error.to_string());
+        let wrong = |error: Unreadable| Status::internal(error.to_string());
         let Submission { tag, operation, timeout } = Submission::read(message).map_err(wrong)?;
         let begun = self.ask(operation).and_then(|(verb, ask)| {
             let (ask, timeout) = self.door.admit(ask, timeout.map(positive).transpose())?;
@@ -218,16 +216,16 @@ impl Submissions {
         Poll::Pending
     }
 
-    /// Begins what has come. Ready when all was said.
-    fn poll_requests(&mut self, context: &mut Context<'_>) -> Poll<()> {
+    /// Begins what has come, as long as there is room for it in this turn. Ready when all was said.
+    fn poll_requests(&mut self, context: &mut Context<'_>, room: &mut usize) -> Poll<()> {
         // Those that came together came now.
         let now = Instant::now();
-        let mut room = turn(self.waiting.len());
-        while self.waiting.len() + self.later.len() < AT_ONCE
+        while *room > 0
+            && self.waiting.len() + self.later.len() < AT_ONCE
             && self.answers.len() < SEND_AT
             && let Some(requests) = &mut self.requests
         {
-            let begun = match requests.poll_next(context) {
+            let begun = match requests.poll_next_of_stream(context) {
                 Poll::Ready(Some(request)) => request.and_then(|it| self.submit(&it, now)),
                 Poll::Ready(None) => {
                     self.requests = None;
@@ -239,10 +237,9 @@ impl Submissions {
                 self.broken = Some(status);
                 break;
             }
-            room -= 1;
-            if room == 0 {
+            *room -= 1;
+            if *room == 0 {
                 context.waker().wake_by_ref();
-                break;
             }
         }
         if self.requests.is_none() { Poll::Ready(()) } else { Poll::Pending }
@@ -255,15 +252,19 @@ impl Stream for Submissions {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
+        let mut room = turn(this.waiting.len());
         let is_over = loop {
             this.is_new = false;
             if this.poll_over(context).is_ready() {
                 break false;
             }
-            while let Poll::Ready(Some((tag, verb, result))) = this.later.poll_next_unpin(context) {
+            while this.answers.len() < SEND_AT
+                && let Poll::Ready(Some((tag, verb, result))) = this.later.poll_next_unpin(context)
+            {
                 this.answer(tag, verb, result);
             }
-            let all_said = this.broken.is_none() && this.poll_requests(context).is_ready();
+            let all_said =
+                this.broken.is_none() && this.poll_requests(context, &mut room).is_ready();
             if this.broken.is_some() || all_said && this.waiting.is_empty() && this.later.is_empty()
             {
                 break true;
@@ -292,7 +293,8 @@ fn to_message(status: Status) -> tonic_types::Status {
         })
 }
 
-fn positive(timeout: prost_types::Duration) -> Result<Duration, Error> {
+fn positive(timeout: Result<prost_types::Duration, Unreadable>) -> Result<Duration, Error> {
+    let timeout = timeout.map_err(|error| Error::invalid("timeout", error.to_string()))?;
     let positive = duration(timeout).filter(|timeout| !timeout.is_zero());
     positive.ok_or_else(|| Error::invalid("timeout", "must be more than zero"))
 }

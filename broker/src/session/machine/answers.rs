@@ -112,7 +112,10 @@ impl Reply {
             Content::Machine(machine) => Payload::Machine(machine),
             Content::VolumeIds(ids) => Payload::VolumeIds(ids),
             Content::Unsound => {
-                let message = "the driver's answer has a text that is none (not UTF-8)".to_owned();
+                let message =
+                    "what the driver says of the machine cannot be read: it is cut off, or has a \
+                               text that is none (not UTF-8)"
+                        .to_owned();
                 return Some(Answer::failed(Code::INTERNAL, message));
             }
             Content::Page(page) => {
