@@ -28,7 +28,12 @@ mod workload;
 use std::process::ExitCode;
 
 use clap::Parser;
+use mimalloc::MiMalloc;
 use tokio::runtime::Builder;
+
+/// All roles have the allocator that the broker has: what is compared is ways, not allocators.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 #[derive(Debug, Parser)]
 #[command(name = "broker-bench", about = "What an operation costs; see `cargo xtask bench`")]
