@@ -3,6 +3,7 @@
 //! What a field marked `[debug_redact = true]` holds is never printed: the `Debug` of its message says
 //! `[hidden]` in its place.
 
+mod answered;
 mod asked;
 pub mod codec;
 pub mod driving;

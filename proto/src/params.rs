@@ -17,8 +17,8 @@ pub type Params = Encoded;
 /// What goes into [`Params`]. What is empty is left out.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Parts<'a> {
-    /// The name as an API path, and the revision.
-    pub machine_class: (&'a str, i32),
+    /// A `MachineClassMeta`, encoded.
+    pub machine_class: &'a [u8],
     pub machine_id: &'a str,
     pub machine_name: &'a str,
     /// What a driver of 2018 does not know.
@@ -47,7 +47,7 @@ impl Parts<'_> {
     fn room(&self) -> usize {
         const FIELDS: usize = 16 * 12;
         let native = self.native.as_ref().map_or(0, Native::room);
-        self.machine_class.0.len()
+        self.machine_class.len()
             + self.machine_id.len()
             + self.machine_name.len()
             + native
@@ -57,15 +57,7 @@ impl Parts<'_> {
     pub fn encode(&self) -> Params {
         // Enough for all: what holds user data must not be left behind by a buffer that grew.
         let mut bytes = Vec::with_capacity(self.room());
-        let (name, revision) = self.machine_class;
-        let class = |bytes: &mut Vec<u8>| {
-            text(1, name, bytes);
-            number(2, revision, bytes);
-        };
-        let length = text_len(name) + number_len(revision);
-        key(1, WireType::LengthDelimited, &mut bytes);
-        varint(length as u64, &mut bytes);
-        class(&mut bytes);
+        blob(1, self.machine_class, &mut bytes);
         text(3, self.machine_id, &mut bytes);
         text(4, self.machine_name, &mut bytes);
         if let Some(native) = &self.native {
@@ -177,10 +169,6 @@ fn text_len(text: &str) -> usize {
     if text.is_empty() { 0 } else { 1 + encoded_len_varint(text.len() as u64) + text.len() }
 }
 
-fn number_len(number: i32) -> usize {
-    if number == 0 { 0 } else { 1 + encoded_len_varint(number as u64) }
-}
-
 impl fmt::Debug for Native<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Native").field("request_id", &self.request_id).finish_non_exhaustive()
@@ -231,8 +219,9 @@ mod tests {
                 recall_within: wire(within),
                 ..Default::default()
             };
+            let meta = expected.machine_class.as_ref().expect("set above").encode_to_vec();
             let parts = Parts {
-                machine_class: (&texts[4], revision),
+                machine_class: &meta,
                 machine_id: &texts[5],
                 machine_name: &texts[6],
                 native: Some(Native {

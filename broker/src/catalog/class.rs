@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::SystemTime};
 
-use broker_proto::v1::ClassRef;
+use broker_proto::v1::{ClassRef, MachineClassMeta};
 use bytes::Bytes;
 use prost::Message as _;
 use serde_json::Value;
@@ -17,8 +17,9 @@ use crate::{
 /// and which secrets belong to it.
 pub struct Class {
     pub id: ClassId,
-    /// The name by which drivers ask for it: the historic absolute API path.
-    pub path: String,
+    /// How drivers ask for it, as a `MachineClassMeta`, encoded: by its historic absolute API path. It is in
+    /// every operation.
+    pub meta: Bytes,
     /// The id as a `ClassRef`, encoded: it is in every operation.
     pub reference: Bytes,
     /// Where its machines have their names.
@@ -64,7 +65,7 @@ impl Class {
         let revision = revision::of_object(&object);
         let plural = Arc::from(class_name::plural(&id.kind));
         Ok(Self {
-            path: class_name::path(&id, &plural),
+            meta: meta(class_name::path(&id, &plural), revision),
             reference: encoded(&id),
             realm: id.realm(),
             in_audit: audit::Class::from(&id),
@@ -81,14 +82,15 @@ impl Class {
 
     /// The same where the API has another word for several of them than one would guess.
     pub fn with_plural(self, plural: &str) -> Self {
-        Self { path: class_name::path(&self.id, plural), plural: plural.into(), ..self }
+        let meta = meta(class_name::path(&self.id, plural), self.revision);
+        Self { meta, plural: plural.into(), ..self }
     }
 
     /// The same as one that was deleted.
     pub fn as_deleted(&self, at: SystemTime) -> Self {
         Self {
             id: self.id.clone(),
-            path: self.path.clone(),
+            meta: self.meta.clone(),
             reference: self.reference.clone(),
             realm: self.realm.clone(),
             in_audit: self.in_audit.clone(),
@@ -120,6 +122,10 @@ impl fmt::Debug for Class {
             .field("deleted", &self.deleted)
             .finish_non_exhaustive()
     }
+}
+
+fn meta(name: String, revision: i32) -> Bytes {
+    MachineClassMeta { name, revision, ..Default::default() }.encode_to_vec().into()
 }
 
 fn encoded(id: &ClassId) -> Bytes {

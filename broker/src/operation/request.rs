@@ -84,7 +84,7 @@ impl Request {
             recall_within,
         });
         Parts {
-            machine_class: (&self.class.path, self.class.revision),
+            machine_class: &self.class.meta,
             machine_id: &words.provider_id,
             machine_name: &self.machine.name,
             native,

@@ -187,8 +187,12 @@ impl SessionHandle {
             drop(call);
             return Ok(());
         }
+        // Whoever has to see to it was told with the first.
+        let is_first = open.machine.queued() == 0;
         open.machine.submit(call);
-        self.put(open, now);
+        if is_first {
+            self.put(open, now);
+        }
         Ok(())
     }
 

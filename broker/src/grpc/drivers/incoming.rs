@@ -7,7 +7,6 @@ use std::{
 
 use broker_proto::passing::DriverSide;
 use futures::Stream;
-use prost::Message as _;
 use tonic::Status;
 
 use crate::grpc::messages::Messages;
@@ -22,7 +21,7 @@ impl Stream for FromDriver {
         let message = ready!(self.0.poll_next_of_stream(context));
         // As tonic says it: whoever sent this does not speak our language.
         let unreadable = |error: prost::DecodeError| Status::internal(error.to_string());
-        let read = |message| DriverSide::decode(message).map_err(unreadable);
+        let read = |message| DriverSide::read(message).map_err(unreadable);
         Poll::Ready(message.map(|message| message.and_then(read)))
     }
 }
