@@ -307,8 +307,10 @@ fn memory_is_bounded_and_the_oldest_goes_first() {
         bench.table.finish(id, made("x"), bench.now);
     }
     assert_eq!(bench.table.memory.len(), memory::REMEMBERED_AT_MOST);
-    assert!(!bench.remembers(create("m0")));
     assert!(bench.remembers(create("m1")));
+    assert!(!bench.remembers(create("m0")));
+    assert!(!bench.remembers(create("m1")), "where something failed, something has ended as well");
+    assert!(bench.remembers(create("m3")));
 }
 
 #[test]
