@@ -224,9 +224,7 @@ impl Report {
 
     fn provider_id(&self) -> Option<&str> {
         match self.outcome() {
-            Ok(Payload::Machine(machine)) if !machine.provider_id.is_empty() => {
-                Some(&machine.provider_id)
-            }
+            Ok(Payload::Machine(machine)) => machine.provider_id(),
             _ => None,
         }
     }

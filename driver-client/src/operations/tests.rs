@@ -61,7 +61,7 @@ fn ticket(session: SessionId, operation: i32) -> Ticket {
 }
 
 fn made(id: &str) -> Outcome {
-    Ok(Payload::Machine(Machine { provider_id: id.into(), ..Machine::default() }))
+    Ok(Payload::machine(Machine { provider_id: id.into(), ..Machine::default() }))
 }
 
 fn listing(names: &[&str]) -> Outcome {

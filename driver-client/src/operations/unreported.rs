@@ -79,7 +79,7 @@ mod tests {
         let class = ClassRef::from_wire(broker_proto::v1::ClassRef::default());
         let texts = [&*machine.to_string(), "", ""];
         let request = Request::new(Verb::Create, Arc::new(class), texts, &mut String::new());
-        let outcome = Ok(Payload::Machine(Machine::default()));
+        let outcome = Ok(Payload::machine(Machine::default()));
         Report::new(request, outcome, Instant::now())
     }
 

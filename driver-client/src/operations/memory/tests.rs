@@ -81,7 +81,7 @@ proptest! {
                 Step::End { machine, succeeds } => {
                     let Some((request, place)) = model.running.remove(&machine) else { continue };
                     let outcome = match succeeds {
-                        true => Ok(Payload::Machine(Machine::default())),
+                        true => Ok(Payload::machine(Machine::default())),
                         false => Err(Error::internal("no")),
                     };
                     let verb = request.verb;
