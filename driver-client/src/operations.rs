@@ -126,6 +126,7 @@ pub(crate) enum Owed {
 #[derive(Debug)]
 pub(crate) struct Table {
     executions: Slab<Execution>,
+    /// A page for each machine: what runs there, and what did.
     memory: Memory,
     unreported: Unreported,
     /// How many executions there may be, running and queued together.
@@ -137,7 +138,7 @@ pub(crate) struct Table {
 #[derive(Debug)]
 struct Execution {
     request: Request,
-    /// Its machine's page, if it changes the machine.
+    /// Its machine's page, if it changes the machine: at the end nothing need be looked up.
     page: Option<Place>,
     began: Instant,
     /// The latest of all that wait.
