@@ -10,9 +10,10 @@ use broker_proto::{
 };
 use bytes::BytesMut;
 
+pub(crate) use self::written::Written;
 use crate::{
     error::Error,
-    machine::{ListedMachine, Machine},
+    machine::{Address, ListedMachine, Machine},
 };
 
 /// How an operation ended.
@@ -21,7 +22,7 @@ pub(crate) type Outcome = Result<Payload, Error>;
 /// What a successful answer holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Payload {
-    Machine(Machine),
+    Machine(Written),
     List(Vec<ListedMachine>),
     VolumeIds(Vec<String>),
 }
@@ -36,25 +37,19 @@ const PAGE_BYTES: usize = 256 * 1024;
 
 /// Refuses an answer that no broker would take, before anything relies on it.
 pub(crate) fn bounded(outcome: Outcome) -> Outcome {
-    let machine = match &outcome {
+    let bytes = match &outcome {
         Ok(Payload::List(_)) => return outcome,
-        Ok(Payload::VolumeIds(ids)) => {
-            let bytes = ids.iter().map(String::len).sum();
-            return if bytes <= ANSWER_BYTES { outcome } else { Err(too_large(bytes)) };
-        }
-        Ok(Payload::Machine(machine)) => Some(machine),
-        Err(error) => error.machine(),
+        Ok(Payload::Machine(_) | Payload::VolumeIds(_)) => bytes_of(&outcome),
+        // Its message is cut, not refused.
+        Err(error) => error.machine().map_or(0, Machine::text_bytes),
     };
-    match machine.map_or(0, Machine::text_bytes) {
-        bytes if bytes > ANSWER_BYTES => Err(too_large(bytes)),
-        _ => outcome,
-    }
+    if bytes > ANSWER_BYTES { Err(too_large(bytes)) } else { outcome }
 }
 
 /// About how many bytes an answer has on the wire.
 pub(crate) fn bytes_of(outcome: &Outcome) -> usize {
     match outcome {
-        Ok(Payload::Machine(machine)) => machine.text_bytes(),
+        Ok(Payload::Machine(machine)) => machine.len(),
         Ok(Payload::List(machines)) => {
             machines.iter().map(|one| one.provider_id.len() + one.machine_name.len()).sum()
         }
@@ -93,7 +88,7 @@ impl Pages {
     ) -> Option<Encoded> {
         if let Ok(Payload::Machine(machine)) = outcome {
             self.position.take()?;
-            return Some(written::success(machine, shared));
+            return Some(machine.success(shared));
         }
         self.next(outcome).map(|result| written::any(&result))
     }
@@ -103,9 +98,7 @@ impl Pages {
         let start = self.position.take()?;
         let payload = match outcome {
             Err(error) => return Some(error_to_wire(error)),
-            Ok(Payload::Machine(machine)) => {
-                operation_result::Payload::Machine(machine_to_wire(machine))
-            }
+            Ok(Payload::Machine(machine)) => operation_result::Payload::Machine(machine.read()),
             Ok(Payload::VolumeIds(ids)) => {
                 let volume_ids = ids.clone();
                 operation_result::Payload::VolumeIds(wire::GetVolumeIDsResponse { volume_ids })
@@ -143,7 +136,18 @@ fn error_to_wire(error: &Error) -> wire::OperationResult {
         code: error.code() as i32,
         message: truncated(error.message()).to_owned(),
         retry_after: error.retry_after().and_then(duration_to_wire),
-        payload: error.machine().map(machine_to_wire).map(operation_result::Payload::Machine),
+        payload: error
+            .machine()
+            .cloned()
+            .map(machine_to_wire)
+            .map(operation_result::Payload::Machine),
+    }
+}
+
+impl Payload {
+    /// Of a success that made, changed or looked at this machine.
+    pub(crate) fn machine(machine: Machine) -> Self {
+        Self::Machine(machine.into())
     }
 }
 
@@ -157,17 +161,11 @@ impl Machine {
     }
 }
 
-fn machine_to_wire(machine: &Machine) -> wire::MachineResponse {
-    wire::MachineResponse {
-        provider_id: machine.provider_id.clone(),
-        node_name: machine.node_name.clone(),
-        addresses: machine
-            .addresses
-            .iter()
-            .map(|a| wire::Address { r#type: a.kind.clone(), address: a.address.clone() })
-            .collect(),
-        last_known_state: machine.last_known_state.clone(),
-    }
+fn machine_to_wire(machine: Machine) -> wire::MachineResponse {
+    let Machine { provider_id, node_name, addresses, last_known_state } = machine;
+    let address = |Address { kind, address }| wire::Address { r#type: kind, address };
+    let addresses = addresses.into_iter().map(address).collect();
+    wire::MachineResponse { provider_id, node_name, addresses, last_known_state }
 }
 
 fn listed_to_wire(machine: &ListedMachine) -> wire::Machine {
@@ -270,7 +268,7 @@ mod tests {
     fn an_enormous_state_is_an_error() {
         let machine =
             Machine { last_known_state: "x".repeat(ANSWER_BYTES + 1), ..Machine::default() };
-        let error = bounded(Ok(Payload::Machine(machine))).unwrap_err();
+        let error = bounded(Ok(Payload::machine(machine))).unwrap_err();
         assert_eq!(error.code(), crate::Code::Internal);
     }
 }

@@ -18,6 +18,8 @@
 //! 4. Reads run freely, and are given up together with their session: their caller asks again.
 
 mod key;
+mod line;
+mod machines;
 mod memory;
 #[cfg(test)]
 mod tests;
@@ -31,14 +33,10 @@ use tokio::time::Instant;
 
 pub use self::key::ClassRef;
 pub(crate) use self::key::{Fingerprint, MachineKey, Report, Request};
-use self::{
-    memory::{Memory, REMEMBERED_FOR},
-    unreported::{Reports, Unreported},
-};
+use self::{machines::Place, memory::Memory, unreported::Unreported};
 use crate::{
     answer::Outcome,
     error::{Code, Error},
-    maps::HashedMap,
 };
 
 /// One broker address that we dial, by the order in which we came to know it.
@@ -128,11 +126,8 @@ pub(crate) enum Owed {
 #[derive(Debug)]
 pub(crate) struct Table {
     executions: Slab<Execution>,
-    machines: HashedMap<MachineKey, ExecutionId>,
+    /// A page for each machine: what runs there, and what did.
     memory: Memory,
-    /// Of as much time as the memory: whoever was last at a machine has to say so, lest another who
-    /// remembers it is believed.
-    ends: Reports<Known>,
     unreported: Unreported,
     /// How many executions there may be, running and queued together.
     room: usize,
@@ -143,6 +138,8 @@ pub(crate) struct Table {
 #[derive(Debug)]
 struct Execution {
     request: Request,
+    /// Its machine's page, if it changes the machine: at the end nothing need be looked up.
+    page: Option<Place>,
     began: Instant,
     /// The latest of all that wait.
     deadline: Instant,
@@ -176,9 +173,7 @@ impl Table {
     pub(crate) fn new(room: usize) -> Self {
         Self {
             executions: Slab::new(),
-            machines: HashedMap::default(),
             memory: Memory::default(),
-            ends: Reports::default(),
             unreported: Unreported::default(),
             room,
             closed: false,
@@ -193,28 +188,29 @@ impl Table {
         deadline: Instant,
         now: Instant,
     ) -> Begin {
-        if request.verb.mutates() {
-            if let Some(&execution) = self.machines.get(&request.machine) {
+        let mutates = request.verb.mutates();
+        let found = if mutates { self.memory.find(&request.machine) } else { None };
+        if let Some((_, page)) = found {
+            if let Some(execution) = page.running() {
                 return self.join(execution, &request, ticket, deadline);
             }
-            if let Some(report) = self.memory.recall(&request, now) {
+            if let Some(report) = page.recall(&request, now) {
                 return Begin::Remembered(report);
             }
         }
+        let found = found.map(|(place, _)| place);
         if self.closed {
             return Begin::Refused(Error::unavailable("the driver is stopping"));
         }
         if self.executions.len() >= self.room {
             return Begin::Refused(busy());
         }
-        let place = self.executions.vacant_entry();
-        let execution = ExecutionId(place.key());
-        if request.verb.mutates() {
-            self.machines.insert(request.machine.clone(), execution);
-            self.memory.began(&request);
-        }
-        place.insert(Execution {
+        let vacant = self.executions.vacant_entry();
+        let execution = ExecutionId(vacant.key());
+        let page = mutates.then(|| self.memory.began(found, &request, execution));
+        vacant.insert(Execution {
             request,
+            page,
             began: now,
             deadline,
             started: false,
@@ -232,7 +228,7 @@ impl Table {
         ticket: Ticket,
         deadline: Instant,
     ) -> Begin {
-        let execution = self.executions.get_mut(id.0).expect("a machine's lock names an execution");
+        let execution = self.executions.get_mut(id.0).expect("a machine's page names an execution");
         let running = execution.request.verb;
         if !request.repeats(&execution.request) {
             let message =
@@ -320,13 +316,13 @@ impl Table {
         let execution = self.executions.try_remove(id.0)?;
         let waiters = execution.waiters;
         let report = Report::new(execution.request, outcome, now);
-        if report.request().verb.mutates() {
-            self.machines.remove(&report.request().machine);
+        if let Some(page) = execution.page {
             let asked = waiters.iter().map(|waiter| waiter.ticket.address).collect();
             let known = Known { asked, told: execution.told.clone() };
-            self.ends.push(report.clone(), known);
+            self.memory.ended(page, &report, known);
+        } else {
+            self.memory.learn(&report, execution.began);
         }
-        self.memory.learn(&report, execution.began);
         Some(Finished { report, waiters, told: execution.told })
     }
 
@@ -395,15 +391,14 @@ impl Table {
     ///
     /// Only what came through this address: a broker can match nothing else to a caller.
     pub(crate) fn resume(&mut self, address: AddressId, session: SessionId) -> Resume {
-        let ended = self
-            .unreported
-            .take(address)
-            // A newer operation of the machine makes the old answer worthless, and so does
-            // whatever made us forget a success: a broker that still has such a request open has
-            // a later one, and must not take this for its answer.
-            .filter(|report| !self.machines.contains_key(&report.request().machine))
-            .filter(|report| report.outcome().is_err() || self.memory.holds(report))
-            .collect();
+        // A newer operation of the machine makes the old answer worthless, and so does whatever made us
+        // forget a success: a broker that still has such a request open has a later one, and must
+        // not take this for its answer.
+        let is_true = |report: &Report| match self.memory.find(&report.request().machine) {
+            Some((_, page)) if page.running().is_some() => false,
+            page => report.outcome().is_err() || page.is_some_and(|(_, page)| page.holds(report)),
+        };
+        let ended = self.unreported.take(address).filter(is_true).collect();
         let mut running = Vec::new();
         for (_, execution) in &mut self.executions {
             let mut found = false;
@@ -443,21 +438,19 @@ impl Table {
             }
         }
         let recall = |(report, known): &(Report, Known)| {
-            let lately = now.saturating_duration_since(report.ended()) < REMEMBERED_FOR
-                && !self.machines.contains_key(&report.request().machine);
             let is_its_own = known.asked.contains(&address);
             let concerns_it = is_its_own
                 || known.told.contains(&address)
                 || known.asked.iter().any(|asked| kin.contains(asked));
-            (lately && concerns_it).then(|| (report.clone(), !is_its_own))
+            (!report.is_old(now) && concerns_it).then(|| (report.clone(), !is_its_own))
         };
-        Recollection { running, ended: self.ends.newest_first().filter_map(recall).collect() }
+        let ended = self.memory.ends().take(MOST_ENDS).filter_map(recall).collect();
+        Recollection { running, ended }
     }
 
     /// Another instance has changed the machine, and has more to tell of it than we.
     pub(crate) fn forget(&mut self, machine: &MachineKey) {
-        self.memory.forget_all(machine);
-        self.ends.remove(machine);
+        self.memory.forget(machine);
     }
 
     /// What a new session of this address would have to report, now or later.
@@ -535,6 +528,8 @@ impl Execution {
     }
 }
 
+/// How many ends a broker is told of when it asks: the newest matter most, and a Hello is bounded.
+const MOST_ENDS: usize = 4096;
 const RETRY_STOPPING: Duration = Duration::from_secs(5);
 
 /// The answer when there is no room for one more operation.

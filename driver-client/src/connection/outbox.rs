@@ -21,8 +21,10 @@ use crate::{
     verb::Verb,
 };
 
-/// How many written successes are kept for the case that the stream breaks.
-const KEPT_SENT: usize = 4096;
+/// How many written successes are kept for the case that the stream breaks: seldom are so many on their way.
+/// All of them are cold when they go, in each session. Of others the next Hello says that they ended, and
+/// whoever asks again gets the answer from memory.
+const KEPT_SENT: usize = 1024;
 /// How many operations of lost brokers wait to be told. What is lost is no harm: a retry only costs more.
 const MOST_ORPHANS: usize = 4096;
 /// So many answers are worth a write of their own.

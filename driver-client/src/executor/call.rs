@@ -43,12 +43,12 @@ pub(super) async fn call(driver: &dyn Driver, operation: &Operation) -> Outcome 
 
 async fn dispatch(driver: &dyn Driver, operation: &Operation) -> Outcome {
     match operation.verb() {
-        Verb::Create => driver.create(operation).await.map(Payload::Machine),
-        Verb::Initialize => driver.initialize(operation).await.map(Payload::Machine),
+        Verb::Create => driver.create(operation).await.map(Payload::machine),
+        Verb::Initialize => driver.initialize(operation).await.map(Payload::machine),
         Verb::Delete => {
-            driver.delete(operation).await.map(|()| Payload::Machine(Machine::default()))
+            driver.delete(operation).await.map(|()| Payload::machine(Machine::default()))
         }
-        Verb::GetStatus => driver.get_status(operation).await.map(Payload::Machine),
+        Verb::GetStatus => driver.get_status(operation).await.map(Payload::machine),
         Verb::List => driver.list(operation).await.map(Payload::List),
         Verb::GetVolumeIds => driver.get_volume_ids(operation).await.map(Payload::VolumeIds),
     }

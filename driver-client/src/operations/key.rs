@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    hash::{BuildHasher, Hash, Hasher, RandomState},
+    hash::{BuildHasher, RandomState},
     sync::{Arc, LazyLock},
     time::Duration,
 };
@@ -85,6 +85,11 @@ impl MachineKey {
         Self::new(Arc::new(class), &forget.machine_name)
     }
 
+    /// Equal ones have the same.
+    pub(super) fn hashed(&self) -> u64 {
+        self.hash
+    }
+
     pub(crate) fn class(&self) -> &Arc<ClassRef> {
         &self.class
     }
@@ -107,12 +112,6 @@ impl PartialEq for MachineKey {
 }
 
 impl Eq for MachineKey {}
-
-impl Hash for MachineKey {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.hash);
-    }
-}
 
 /// What the table knows of a request. It holds no user data, only a fingerprint of it. Cheap to clone.
 #[derive(Clone, Debug)]

@@ -1,88 +1,101 @@
-//! Successes worth remembering, and what makes them untrue.
+//! What is known of each machine: what runs there, how the last mutation ended, and which successes are
+//! worth remembering, until something makes them untrue.
 
-use std::{
-    collections::{HashSet, VecDeque},
-    time::Duration,
-};
+#[cfg(test)]
+mod tests;
+
+use std::{collections::HashSet, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{MachineKey, Report, Request};
-use crate::{answer::Payload, error::Code, machine::ListedMachine, maps::HashedMap, verb::Verb};
+use super::{
+    ExecutionId, Known, MachineKey, Report, Request,
+    machines::{Machines, Place},
+};
+use crate::{answer::Payload, error::Code, machine::ListedMachine, verb::Verb};
 
-/// How long a success is remembered.
+/// How long a success is remembered, and a machine after the last end.
 pub(super) const REMEMBERED_FOR: Duration = Duration::from_secs(15 * 60);
-/// How many are, at most. Beyond it the oldest go first.
+/// How many machines are, at most, besides those where something runs. Beyond it those go first where
+/// nothing has ended for the longest time.
 pub(super) const REMEMBERED_AT_MOST: usize = 16_384;
 
-/// The latest success of each mutating verb, by machine.
-///
-/// The latest only: a request id that comes again after another one has succeeded is executed
-/// again, which the driver's own idempotence covers.
+/// In line are the pages of machines where nothing runs, by when something last ended there.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// Each for as long as one of its `ages` is there, if it is not empty before.
-    machines: HashedMap<MachineKey, Successes>,
-    /// In order of time, for expiry. Entries whose number is not the stored one are stale.
-    ages: VecDeque<(Instant, MachineKey, Verb, u64)>,
-    next: u64,
+    machines: Machines<Page>,
 }
 
-/// Of one machine, by verb.
+/// Of one machine.
 #[derive(Debug, Default)]
-struct Successes {
-    create: Option<Success>,
-    initialize: Option<Success>,
-    delete: Option<Success>,
-}
-
-#[derive(Debug)]
-struct Success {
-    report: Report,
-    number: u64,
+pub(super) struct Page {
+    /// The mutation that runs there.
+    running: Option<ExecutionId>,
+    /// The newest end, well or not, and who knows of it: whoever was last at a machine has to say so, lest
+    /// another who remembers it is believed.
+    end: Option<(Report, Known)>,
+    /// The latest success of each mutating verb.
+    ///
+    /// The latest only: a request id that comes again after another one has succeeded is executed
+    /// again, which the driver's own idempotence covers.
+    create: Option<Report>,
+    initialize: Option<Report>,
+    delete: Option<Report>,
 }
 
 impl Memory {
-    /// The answer to `request`, if it is the repetition of a remembered success.
-    pub(super) fn recall(&mut self, request: &Request, now: Instant) -> Option<Report> {
-        self.expire(now);
-        let success = self.machines.get(&request.machine)?.of(request.verb)?;
-        let age = now.saturating_duration_since(success.report.ended());
-        if request.recall_within.is_some_and(|within| age > within) {
-            return None;
-        }
-        request.repeats(success.report.request()).then(|| success.report.clone())
+    /// A machine's page, and where it is until nothing runs there any more.
+    pub(super) fn find(&self, machine: &MachineKey) -> Option<(Place, &Page)> {
+        self.machines.find(machine).map(|place| (place, self.machines.get(place)))
     }
 
-    /// Whether this very success is still remembered.
-    pub(super) fn holds(&self, report: &Report) -> bool {
-        let request = report.request();
-        let machine = self.machines.get(&request.machine);
-        let success = machine.and_then(|successes| successes.of(request.verb));
-        success.is_some_and(|success| success.report.is(report))
-    }
-
-    /// A mutation begins to execute, so the machine will not be what it was.
+    /// A mutation begins to execute, so the machine will not be what it was. Its page, if there is one,
+    /// was `found` just now.
     ///
     /// Not only when it succeeds: a delete that ran out of time may have removed the machine all
     /// the same, and executing a create once too often is what drivers can cope with.
-    pub(super) fn began(&mut self, request: &Request) {
+    pub(super) fn began(
+        &mut self,
+        found: Option<Place>,
+        request: &Request,
+        execution: ExecutionId,
+    ) -> Place {
+        let machine = request.machine.clone();
+        let Some(place) = found else {
+            return self
+                .machines
+                .insert(machine, Page { running: Some(execution), ..Page::default() });
+        };
+        self.machines.rename(place, machine);
+        self.machines.leave_line(place);
+        let page = self.machines.get_mut(place);
+        page.running = Some(execution);
         let changes: &[Verb] = match request.verb {
             Verb::Create => &[Verb::Create, Verb::Delete],
             Verb::Delete => MUTATING,
-            Verb::Initialize | Verb::GetStatus | Verb::List | Verb::GetVolumeIds => return,
+            Verb::Initialize | Verb::GetStatus | Verb::List | Verb::GetVolumeIds => &[],
         };
-        // Most likely it succeeds, so its place stays: what is too old goes together with it.
-        if let Some(successes) = self.machines.get_mut(&request.machine) {
-            changes.iter().for_each(|verb| *successes.place(*verb) = None);
-        }
+        changes.iter().for_each(|verb| *page.success_mut(*verb) = None);
+        place
     }
 
-    /// Draws the conclusions from an answer. Reads only speak of what ended before they `began`.
+    /// A mutation is over. A failure is no answer for those who ask again, but it was the last that
+    /// happened there.
+    pub(super) fn ended(&mut self, place: Place, report: &Report, known: Known) {
+        let page = self.machines.get_mut(place);
+        page.running = None;
+        page.end = Some((report.clone(), known));
+        if report.outcome().is_ok() {
+            *page.success_mut(report.request().verb) = Some(report.clone());
+        }
+        self.machines.line_up(place);
+        self.expire(report.ended());
+    }
+
+    /// Draws the conclusions from the answer to a read. It only speaks of what ended before it `began`.
     pub(super) fn learn(&mut self, report: &Report, began: Instant) {
         let request = report.request();
         match (request.verb, report.outcome()) {
-            (Verb::Create | Verb::Initialize | Verb::Delete, Ok(_)) => self.remember(report),
             (Verb::GetStatus, Err(error)) if error.code() == Code::NotFound => {
                 self.forget_before(&request.machine, MADE, began);
             }
@@ -102,78 +115,84 @@ impl Memory {
     fn learn_list(&mut self, list: &Request, machines: &[ListedMachine], began: Instant) {
         let names: HashSet<_> = machines.iter().map(|m| m.machine_name.as_str()).collect();
         let ids: HashSet<_> = machines.iter().map(|m| m.provider_id.as_str()).collect();
-        let holds = |success: &Success| {
-            let request = success.report.request();
-            if !request.class().is_same(list.class()) || success.report.ended() > began {
+        let holds = |success: &Report| {
+            let request = success.request();
+            if !request.class().is_same(list.class()) || success.ended() > began {
                 return true;
             }
             let shown = names.contains(request.machine.name())
-                || success.report.provider_id().is_some_and(|id| ids.contains(id));
+                || success.provider_id().is_some_and(|id| ids.contains(id));
             // A listed machine was not deleted, an unlisted one is not there.
             shown != (request.verb == Verb::Delete)
         };
-        self.machines.retain(|_, successes| {
-            for verb in MUTATING {
-                successes.place(*verb).take_if(|success| !holds(success));
-            }
-            !successes.is_empty()
-        });
-    }
-
-    fn remember(&mut self, report: &Report) {
-        let Request { machine, verb, .. } = report.request();
-        let number = self.next;
-        self.next += 1;
-        self.ages.push_back((report.ended(), machine.clone(), *verb, number));
-        let successes = self.machines.entry(machine.clone()).or_default();
-        *successes.place(*verb) = Some(Success { report: report.clone(), number });
-        self.expire(report.ended());
-    }
-
-    /// The machine is not what it was.
-    pub(super) fn forget_all(&mut self, machine: &MachineKey) {
-        self.machines.remove(machine);
+        for page in self.machines.iter_mut() {
+            page.forget(MUTATING, |success| !holds(success));
+        }
     }
 
     fn forget_before(&mut self, machine: &MachineKey, verbs: &[Verb], began: Instant) {
-        self.forget(machine, verbs, |success| success.report.ended() <= began);
+        if let Some(page) = self.machines.of_mut(machine) {
+            page.forget(verbs, |success| success.ended() <= began);
+        }
     }
 
-    fn forget(&mut self, machine: &MachineKey, verbs: &[Verb], which: impl Fn(&Success) -> bool) {
-        let Some(successes) = self.machines.get_mut(machine) else { return };
-        for verb in verbs {
-            successes.place(*verb).take_if(|success| which(success));
+    /// The machine is not what it was. What runs there runs on.
+    pub(super) fn forget(&mut self, machine: &MachineKey) {
+        let Some(place) = self.machines.find(machine) else { return };
+        match self.machines.get(place).running {
+            None => drop(self.machines.remove(place)),
+            running => *self.machines.get_mut(place) = Page { running, ..Page::default() },
         }
-        if successes.is_empty() {
-            self.machines.remove(machine);
-        }
+    }
+
+    /// The newest end of each machine where nothing runs, and of these the newest first.
+    pub(super) fn ends(&self) -> impl Iterator<Item = &(Report, Known)> {
+        self.machines.last_to_first().filter_map(|page| page.end.as_ref())
     }
 
     fn expire(&mut self, now: Instant) {
-        let too_old = now.checked_sub(REMEMBERED_FOR);
-        while let Some((at, ..)) = self.ages.front() {
-            let old = too_old.is_some_and(|too_old| *at <= too_old);
-            // `ages` counts stale entries as well, so this bounds both collections.
-            if !old && self.ages.len() <= REMEMBERED_AT_MOST {
+        while let Some(first) = self.machines.first() {
+            let end = self.machines.get(first).end.as_ref();
+            let is_old = end.is_none_or(|(report, _)| report.is_old(now));
+            if !is_old && self.machines.line_len() <= REMEMBERED_AT_MOST {
                 break;
             }
-            let Some((_, machine, verb, number)) = self.ages.pop_front() else { break };
-            self.forget(&machine, &[verb], |success| success.number == number);
+            self.machines.remove(first);
         }
     }
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.ages.len()
+        self.machines.line_len()
     }
 }
 
-const MUTATING: &[Verb] = &[Verb::Create, Verb::Initialize, Verb::Delete];
-/// The verbs whose success says that the machine is there.
-const MADE: &[Verb] = &[Verb::Create, Verb::Initialize];
+impl Page {
+    pub(super) fn running(&self) -> Option<ExecutionId> {
+        self.running
+    }
 
-impl Successes {
-    fn of(&self, verb: Verb) -> Option<&Success> {
+    /// The answer to `request`, if it is the repetition of a remembered success.
+    pub(super) fn recall(&self, request: &Request, now: Instant) -> Option<Report> {
+        let success = self.success(request.verb)?;
+        let age = now.saturating_duration_since(success.ended());
+        let is_too_old =
+            success.is_old(now) || request.recall_within.is_some_and(|within| age > within);
+        (!is_too_old && request.repeats(success.request())).then(|| success.clone())
+    }
+
+    /// Whether this very success is still remembered.
+    pub(super) fn holds(&self, report: &Report) -> bool {
+        self.success(report.request().verb).is_some_and(|success| success.is(report))
+    }
+
+    fn forget(&mut self, verbs: &[Verb], which: impl Fn(&Report) -> bool) {
+        for verb in verbs {
+            self.success_mut(*verb).take_if(|success| which(success));
+        }
+    }
+
+    fn success(&self, verb: Verb) -> Option<&Report> {
         match verb {
             Verb::Create => self.create.as_ref(),
             Verb::Initialize => self.initialize.as_ref(),
@@ -183,7 +202,7 @@ impl Successes {
     }
 
     /// Where the success of a verb is, which is one of [`MUTATING`].
-    fn place(&mut self, verb: Verb) -> &mut Option<Success> {
+    fn success_mut(&mut self, verb: Verb) -> &mut Option<Report> {
         match verb {
             Verb::Create => &mut self.create,
             Verb::Initialize => &mut self.initialize,
@@ -191,18 +210,21 @@ impl Successes {
             Verb::GetStatus | Verb::List | Verb::GetVolumeIds => unreachable!("it changes nothing"),
         }
     }
-
-    fn is_empty(&self) -> bool {
-        self.create.is_none() && self.initialize.is_none() && self.delete.is_none()
-    }
 }
 
+const MUTATING: &[Verb] = &[Verb::Create, Verb::Initialize, Verb::Delete];
+/// The verbs whose success says that the machine is there.
+const MADE: &[Verb] = &[Verb::Create, Verb::Initialize];
+
 impl Report {
+    /// Older than anything that is remembered.
+    pub(super) fn is_old(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.ended()) >= REMEMBERED_FOR
+    }
+
     fn provider_id(&self) -> Option<&str> {
         match self.outcome() {
-            Ok(Payload::Machine(machine)) if !machine.provider_id.is_empty() => {
-                Some(&machine.provider_id)
-            }
+            Ok(Payload::Machine(machine)) => machine.provider_id(),
             _ => None,
         }
     }

@@ -61,7 +61,7 @@ fn ticket(session: SessionId, operation: i32) -> Ticket {
 }
 
 fn made(id: &str) -> Outcome {
-    Ok(Payload::Machine(Machine { provider_id: id.into(), ..Machine::default() }))
+    Ok(Payload::machine(Machine { provider_id: id.into(), ..Machine::default() }))
 }
 
 fn listing(names: &[&str]) -> Outcome {
@@ -307,8 +307,10 @@ fn memory_is_bounded_and_the_oldest_goes_first() {
         bench.table.finish(id, made("x"), bench.now);
     }
     assert_eq!(bench.table.memory.len(), memory::REMEMBERED_AT_MOST);
-    assert!(!bench.remembers(create("m0")));
     assert!(bench.remembers(create("m1")));
+    assert!(!bench.remembers(create("m0")));
+    assert!(!bench.remembers(create("m1")), "where something failed, something has ended as well");
+    assert!(bench.remembers(create("m3")));
 }
 
 #[test]

@@ -10,7 +10,7 @@ fn report(verb: Verb, outcome: Outcome) -> Report {
 }
 
 fn made() -> Report {
-    report(Verb::Create, Ok(Payload::Machine(Machine::default())))
+    report(Verb::Create, Ok(Payload::machine(Machine::default())))
 }
 
 fn failed() -> Report {
@@ -82,7 +82,7 @@ fn a_failure_or_a_list_never_comes_without_its_accepted() {
 fn behind_a_long_answer_what_began_is_told_before() {
     let mut outbox = begun([1, 2]);
     let machine = Machine { node_name: "n".repeat(LITTLE), ..Machine::default() };
-    outbox.report(Some(1), report(Verb::Create, Ok(Payload::Machine(machine))));
+    outbox.report(Some(1), report(Verb::Create, Ok(Payload::machine(machine))));
     outbox.report(Some(2), made());
     assert_eq!(said(&mut outbox), [(2, true), (1, false), (2, false)]);
     assert_eq!(outbox.answer_bytes, 0);
@@ -151,6 +151,6 @@ fn many_answers_or_long_ones_do_not_wait() {
 
     let mut outbox = begun([1, 2]);
     let machine = Machine { node_name: "n".repeat(LITTLE), ..Machine::default() };
-    outbox.report(Some(1), report(Verb::Create, Ok(Payload::Machine(machine))));
+    outbox.report(Some(1), report(Verb::Create, Ok(Payload::machine(machine))));
     assert!(!outbox.is_gathering());
 }
