@@ -53,6 +53,9 @@ struct Measure {
     /// Little and once: to see that it works, not for its figures
     #[arg(long)]
     quick: bool,
+    /// Only what has these words in its name
+    #[arg(long, value_name = "WORDS", conflicts_with_all = ["document", "plot"])]
+    only: Option<String>,
     #[command(flatten)]
     output: Output,
     /// Draw it; there is nothing to draw of `scale`
@@ -109,6 +112,7 @@ fn measure(what: &str, how: &Measure, peers: Peers) -> anyhow::Result<()> {
     let mut command = Command::new(build(peers)?);
     command.arg(what).args(how.output.flags()).args(how.quick.then_some("--quick"));
     command.args(how.rounds.map(|rounds| format!("--rounds={rounds}")));
+    command.args(how.only.as_ref().map(|words| format!("--only={words}")));
     command.args(how.plot.as_ref().map(|file| format!("--plot={}", file.display())));
     shell::run(&mut command)
 }

@@ -33,7 +33,11 @@ pub(crate) struct HowMuch {
 
 impl HowMuch {
     pub(crate) fn is_whole(&self) -> bool {
-        self.only.is_none() && !self.how.quick
+        self.has_all_parts() && !self.how.quick
+    }
+
+    pub(crate) fn has_all_parts(&self) -> bool {
+        self.only.is_none()
     }
 
     pub(crate) fn wants(&self, name: &str) -> bool {

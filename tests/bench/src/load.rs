@@ -2,9 +2,12 @@
 //!
 //! It is a process of its own, and prints what it measured as one line of JSON.
 
+mod answers;
 mod callers;
+mod lists;
 mod lookups;
 mod nats;
+mod ready;
 mod relay;
 mod samples;
 mod slots;
@@ -22,12 +25,13 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 use tonic::transport::Channel;
+use tracing_subscriber::filter::LevelFilter;
 
 use self::window::Window;
 use crate::{
     dial::{Bearer, Dialing},
     process::{PATIENCE, cpu_time},
-    workload::Workload,
+    workload::{ASKERS, KINDS, Workload},
 };
 
 /// How operations get to whoever executes them.
@@ -120,6 +124,8 @@ struct Plan {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
+    // Where nobody listens, every span of HTTP/2 is written down for the `log` crate in vain.
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(LevelFilter::WARN).init();
     let ids = [&[std::process::id()], args.cpu_of.as_slice()].concat();
     // An operation that hangs fails at its own deadline; this is for everything else.
     let work = PATIENCE + Duration::from_secs_f64(args.seconds + args.warm_up);
@@ -142,6 +148,10 @@ async fn measure(args: &Args, ids: &[u32]) -> anyhow::Result<Measured> {
         args.in_flight > 0 && args.kinds > 0 && args.connections > 0,
         "0 of anything is no load"
     );
+    ensure!(
+        args.in_flight <= ASKERS && args.kinds.saturating_add(args.first_kind) <= KINDS,
+        "more in flight, or kinds, than there are numbers"
+    );
     // Before the time runs: with TLS, connections take theirs.
     let channels = match args.path {
         Path::Nats | Path::Relay => Vec::new(),
@@ -161,8 +171,8 @@ async fn measure(args: &Args, ids: &[u32]) -> anyhow::Result<Measured> {
     let work = async {
         let began = Instant::now();
         let samples = match args.path {
-            Path::Unary => unary::run(&plan, unary::Call::Create).await?,
-            Path::List => unary::run(&plan, unary::Call::List).await?,
+            Path::Unary => unary::run(&plan).await?,
+            Path::List => lists::run(&plan).await?,
             Path::Submit => submit::run(&plan).await?,
             Path::Nats => nats::run(&plan, args.dialing.address.parse()?).await?,
             Path::Relay => relay::run(&plan, &args.dialing.address).await?,

@@ -39,7 +39,7 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 #[command(name = "broker-bench", about = "What an operation costs; see `cargo xtask bench`")]
 enum Verb {
     /// The broker beside its peers
-    Paths(how::How),
+    Paths(how::HowMuch),
     /// Up to 10,000 drivers
     Scale(how::HowMuch),
     /// Throughput against drivers, kinds, operations in flight and classes
@@ -64,7 +64,7 @@ enum Verb {
 
 fn main() -> ExitCode {
     let result = match Verb::parse() {
-        Verb::Paths(how) => paths::run(&how),
+        Verb::Paths(much) => paths::run(&much),
         Verb::Scale(much) => scale::run(&much),
         Verb::Growth(much) => growth::run(&much),
         Verb::Instructions(args) => instructions::run(&args),

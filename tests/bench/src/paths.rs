@@ -9,7 +9,7 @@ mod rounds;
 
 use self::{peers::Peers, rounds::Rounds};
 use crate::{
-    how::How,
+    how::HowMuch,
     load::Measured,
     plot::{Chart, Line, svg},
     report::{
@@ -23,7 +23,8 @@ use crate::{
 
 const IN_FLIGHT: [usize; 4] = [1, 16, 64, 256];
 
-pub(crate) fn run(how: &How) -> anyhow::Result<()> {
+pub(crate) fn run(much: &HowMuch) -> anyhow::Result<()> {
+    let how = &much.how;
     let timing = how.timing();
     let peers = Peers::start()?;
     let mut rounds = Rounds::default();
@@ -31,28 +32,36 @@ pub(crate) fn run(how: &How) -> anyhow::Result<()> {
     for round in 1..=how.rounds() {
         eprintln!("round {round}");
         for in_flight in IN_FLIGHT {
-            for way in peers.one_driver() {
-                rounds.measure(&way, in_flight, timing)?;
+            for way in peers.one_driver().iter().filter(|way| much.wants(way.name)) {
+                rounds.measure(way, in_flight, timing)?;
             }
         }
-        for way in peers.many_drivers() {
-            rounds.measure(&way, 64, timing)?;
+        for way in peers.many_drivers().iter().filter(|way| much.wants(way.name)) {
+            rounds.measure(way, 64, timing)?;
         }
-        asides.measure(&peers, timing)?;
+        if much.wants(asides::NAME) {
+            asides.measure(&peers, timing)?;
+        }
     }
     let mut report = ratios(&rounds);
-    asides.tell(&mut report);
+    if much.wants(asides::NAME) {
+        asides.tell(&mut report);
+    }
     how.draw(|| plot(&rounds))?;
     let tables = [report.table(), table(&rounds)];
     absolute(&rounds, &mut report);
     how.output.tell("paths", &report, &tables)?;
-    report.complete(Bench::Paths)
+    if much.has_all_parts() { report.complete(Bench::Paths) } else { Ok(()) }
 }
 
+/// Of what was measured, if that is not all.
 fn ratios(rounds: &Rounds) -> Report {
     let mut report = Report::default();
     let mut add = |name, in_flight, over: &str, under: &str, of: Figure| {
-        report.add(name, in_flight, &rounds.ratios(over, under, in_flight, of));
+        let ratios = rounds.ratios(over, under, in_flight, of);
+        if !ratios.is_empty() {
+            report.add(name, in_flight, &ratios);
+        }
     };
     let p50 = |measured: &Measured| measured.p50;
     let p99 = |measured: &Measured| measured.p99;

@@ -2,13 +2,20 @@
 //!
 //! Every path carries the same two messages, so that they differ in the path alone.
 
+mod requests;
+
 use std::{fmt::Write as _, iter, ops::Range};
 
 use broker_proto::v1::{ClassRef, ListMachinesRequest, MachineRequest, MachineResponse};
 
+pub(crate) use self::requests::Requests;
+
 pub(crate) const API_VERSION: &str = "bench.machinebroker.dev/v1";
 /// How many names each of those in flight goes through: few enough for maps to be warm soon.
 const NAMES: u64 = 16;
+/// How many can be in flight, and how many kinds there can be: their numbers have so many digits.
+pub(crate) const ASKERS: usize = 1_000_000;
+pub(crate) const KINDS: u64 = 100_000;
 
 /// One operation of a load: who of those in flight asks, and the how manieth it is of all.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +34,11 @@ pub(crate) struct Workload {
 
 impl Workload {
     pub(crate) fn class(&self, operation: Operation) -> ClassRef {
-        class(self.first_kind + scatter(operation.number) % self.kinds)
+        class(self.kind(operation))
+    }
+
+    fn kind(&self, operation: Operation) -> u64 {
+        self.first_kind + scatter(operation.number) % self.kinds
     }
 
     /// A create of a machine that nobody else in flight asks for, so that none waits for another.
@@ -36,7 +47,7 @@ impl Workload {
         let Operation { asker, number } = operation;
         MachineRequest {
             class: Some(self.class(operation)),
-            machine_name: format!("shoot--bench--worker-{asker:06}-{:02}", number % NAMES),
+            machine_name: format!("shoot--bench--worker-{asker:06}-{:02}", name(operation)),
             request_id: format!("{:016x}-{number:019}", self.run),
             ..MachineRequest::default()
         }
@@ -47,10 +58,18 @@ impl Workload {
     }
 }
 
+/// Which of its names an asker uses.
+fn name(operation: Operation) -> u64 {
+    operation.number % NAMES
+}
+
+/// What every provider id begins with.
+pub(crate) const PROVIDER: &str = "bench:///eu-north-1/";
+
 /// What every driver answers to a create.
 pub(crate) fn answer(machine_name: &str) -> MachineResponse {
     MachineResponse {
-        provider_id: format!("bench:///eu-north-1/{machine_name}"),
+        provider_id: format!("{PROVIDER}{machine_name}"),
         node_name: machine_name.to_owned(),
         ..MachineResponse::default()
     }

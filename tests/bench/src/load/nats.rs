@@ -14,37 +14,39 @@ pub(super) async fn run(_: &Plan, _: std::net::SocketAddr) -> anyhow::Result<Sam
 mod requests {
     use std::net::SocketAddr;
 
-    use broker_proto::v1::MachineResponse;
+    use async_nats::{Client, ConnectOptions, Subject};
+    use bytes::Bytes;
     use prost::Message as _;
 
     use super::{Plan, Samples};
     use crate::{
         load::{
+            answers,
             callers::{self, Caller},
             unary::DEADLINE,
         },
         roles::nats::SUBJECT,
-        workload::{Operation, Workload},
+        workload::{Operation, Requests},
     };
 
     pub(in crate::load) async fn run(plan: &Plan, server: SocketAddr) -> anyhow::Result<Samples> {
-        let options = async_nats::ConnectOptions::new().request_timeout(Some(DEADLINE));
+        let options = ConnectOptions::new().request_timeout(Some(DEADLINE));
         let client = options.connect(server.to_string()).await?;
-        let caller = || Requester { client: client.clone(), workload: plan.workload.clone() };
+        let requests = Requests::new(&plan.workload, |create| create.encode_to_vec());
+        let caller = || Requester { client: client.clone(), requests: requests.clone() };
         callers::all((0..plan.in_flight).map(|_| caller()).collect(), &plan.window).await
     }
 
     struct Requester {
-        client: async_nats::Client,
-        workload: Workload,
+        client: Client,
+        requests: Requests,
     }
 
     impl Caller for Requester {
         async fn call(&mut self, operation: Operation) -> anyhow::Result<()> {
-            let request = self.workload.create(operation).encode_to_vec();
-            let answer = self.client.request(SUBJECT, request.into()).await?;
-            MachineResponse::decode(answer.payload)?;
-            Ok(())
+            let request = Bytes::copy_from_slice(self.requests.create(operation));
+            let answer = self.client.request(Subject::from_static(SUBJECT), request).await?;
+            answers::machine(&answer.payload)
         }
     }
 }

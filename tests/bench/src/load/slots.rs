@@ -33,21 +33,20 @@ impl Slots {
     }
 
     /// The next operation for a free slot, as long as there is to be one.
-    pub(super) fn next(&mut self, slot: usize) -> Option<Operation> {
-        let now = Instant::now();
+    pub(super) fn next(&mut self, slot: usize, now: Instant) -> Option<Operation> {
         let number = self.window.next(now)?;
         self.began[slot] = now;
         self.busy += 1;
         Some(Operation { asker: self.first + slot, number })
     }
 
-    /// The operation in this slot was answered.
-    pub(super) fn answered(&mut self, slot: usize) {
-        let now = Instant::now();
+    /// The operation in this slot was answered; the next one begins.
+    pub(super) fn turn(&mut self, slot: usize, now: Instant) -> Option<Operation> {
         if self.window.counts(now) {
             self.samples.push(now - self.began[slot]);
         }
         self.busy -= 1;
+        self.next(slot, now)
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -76,14 +75,13 @@ mod tests {
         let window = Window::of(3);
         let mut slots = Slots::new(10, 2, &window);
         let asked = |operation: Option<Operation>| operation.map(|o| (o.asker, o.number));
-        assert_eq!(asked(slots.next(0)), Some((10, 0)));
-        assert_eq!(asked(slots.next(1)), Some((11, 1)));
-        slots.answered(1);
-        assert_eq!(asked(slots.next(1)), Some((11, 2)));
-        slots.answered(1);
-        assert_eq!(asked(slots.next(1)), None);
+        let now = Instant::now();
+        assert_eq!(asked(slots.next(0, now)), Some((10, 0)));
+        assert_eq!(asked(slots.next(1, now)), Some((11, 1)));
+        assert_eq!(asked(slots.turn(1, now)), Some((11, 2)));
+        assert_eq!(asked(slots.turn(1, now)), None);
         assert!(!slots.is_idle());
-        slots.answered(0);
+        assert_eq!(asked(slots.turn(0, now)), None);
         assert!(slots.is_idle());
         assert_eq!(slots.into_samples().len(), 3);
     }

@@ -2,66 +2,58 @@
 
 use std::time::Duration;
 
-use broker_proto::v1::machines_client::MachinesClient;
-use tonic::{Request, transport::Channel};
+use bytes::Bytes;
+use prost::Message as _;
+use tonic::{
+    Request, client::Grpc, codegen::http::uri::PathAndQuery, metadata::MetadataMap,
+    transport::Channel,
+};
 
 use super::{
-    Plan,
+    Plan, answers,
     callers::{self, Caller},
+    ready::Ready,
     samples::Samples,
 };
 use crate::{
     dial::Bearer,
-    workload::{Operation, Workload},
+    workload::{Operation, Requests},
 };
 
 /// What every caller waits at most, and the broker is told.
 pub(super) const DEADLINE: Duration = Duration::from_secs(60);
-/// A list of ten thousand machines is a large message.
-const LARGEST_ANSWER: usize = 64 << 20;
 
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Call {
-    Create,
-    List,
-}
+const CREATE: PathAndQuery = PathAndQuery::from_static("/machinebroker.v1.Machines/CreateMachine");
 
-pub(super) async fn run(plan: &Plan, call: Call) -> anyhow::Result<Samples> {
-    let callers = (0..plan.in_flight).map(|asker| {
-        let channel = plan.channels[asker % plan.channels.len()].clone();
-        let machines = MachinesClient::new(channel).max_decoding_message_size(LARGEST_ANSWER);
-        Unary { machines, bearer: plan.bearer.clone(), workload: plan.workload.clone(), call }
+pub(super) async fn run(plan: &Plan) -> anyhow::Result<Samples> {
+    let requests = Requests::new(&plan.workload, |create| create.encode_to_vec());
+    let (metadata, ..) = with_deadline(&plan.bearer, ()).into_parts();
+    let callers = (0..plan.in_flight).map(|asker| Unary {
+        machines: Grpc::new(plan.channels[asker % plan.channels.len()].clone()),
+        metadata: metadata.clone(),
+        requests: requests.clone(),
     });
     callers::all(callers.collect(), &plan.window).await
 }
 
-struct Unary {
-    machines: MachinesClient<Channel>,
-    bearer: Bearer,
-    workload: Workload,
-    call: Call,
+pub(super) fn with_deadline<T>(bearer: &Bearer, message: T) -> Request<T> {
+    let mut request = bearer.request(message);
+    request.set_timeout(DEADLINE);
+    request
 }
 
-impl Unary {
-    fn request<T>(&self, message: T) -> Request<T> {
-        let mut request = self.bearer.request(message);
-        request.set_timeout(DEADLINE);
-        request
-    }
+struct Unary {
+    machines: Grpc<Channel>,
+    metadata: MetadataMap,
+    requests: Requests,
 }
 
 impl Caller for Unary {
     async fn call(&mut self, operation: Operation) -> anyhow::Result<()> {
-        match self.call {
-            Call::Create => {
-                let request = self.request(self.workload.create(operation));
-                self.machines.create_machine(request).await?;
-            }
-            Call::List => {
-                let request = self.request(self.workload.list(operation));
-                self.machines.list_machines(request).await?;
-            }
-        }
-        Ok(())
+        let message = Bytes::copy_from_slice(self.requests.create(operation));
+        let mut request = Request::new(message);
+        *request.metadata_mut() = self.metadata.clone();
+        self.machines.ready().await?;
+        self.machines.unary(request, CREATE, Ready(answers::machine)).await?.into_inner()
     }
 }

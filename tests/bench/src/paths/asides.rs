@@ -11,6 +11,8 @@ use crate::{
     way::Timing,
 };
 
+pub(super) const NAME: &str = "lists, look-ups, a slow driver, a cold start";
+
 const IN_FLIGHT: usize = 64;
 
 /// One value for each round.
@@ -26,7 +28,7 @@ pub(super) struct Asides {
 
 impl Asides {
     pub(super) fn measure(&mut self, peers: &Peers, timing: Timing) -> anyhow::Result<()> {
-        eprintln!("  lists, look-ups, a slow driver, a cold start");
+        eprintln!("  {NAME}");
         let [direct, brokered] = peers.lists().map(|way| way.measure(1, timing));
         let (direct, brokered) = (direct?, brokered?);
         self.list.push(brokered.p50 / 1e3);
