@@ -10,6 +10,7 @@
 mod file;
 mod line;
 mod pending;
+mod piece;
 mod record;
 mod target;
 mod writer;
@@ -32,7 +33,8 @@ use self::{
     writer::{Counts, Writer},
 };
 pub use self::{
-    record::{Class, Event, Outcome, Record, bounded},
+    piece::{Class, Driver, Who},
+    record::{Event, Machine, Outcome, Record, bounded},
     target::{Rotation, Size, Target},
 };
 

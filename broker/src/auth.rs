@@ -21,7 +21,7 @@ use std::{
     fmt,
     future::pending,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, SystemTime},
@@ -41,7 +41,10 @@ pub use self::{
     territory::{Ground, Territory},
     tokens::{TokenFile, make as make_token},
 };
-use crate::driver::{ConnectionId, DriverKey};
+use crate::{
+    audit,
+    driver::{ConnectionId, DriverKey},
+};
 
 /// How often credentials are looked at again on open streams, unless told otherwise.
 pub const RECHECK: Duration = Duration::from_secs(5 * 60);
@@ -82,6 +85,8 @@ pub struct Caller {
     pub address: Arc<str>,
     pub identity: Identity,
     proof: Proof,
+    /// As the audit log has it, if many lines of it are expected.
+    in_audit: OnceLock<audit::Who>,
 }
 
 #[derive(Clone)]
@@ -165,7 +170,7 @@ impl Auth {
         let (uris, dns) = (&certificate.uri_sans, &certificate.dns_sans);
         let identity = Identity::of_certificate(uris, dns, certificate.common_name.as_deref())
             .ok_or(Denied::NamelessCertificate)?;
-        Ok(Caller { identity, proof: Proof::Certificate(certificate), ..nobody })
+        Ok(nobody.proven(identity, Proof::Certificate(certificate)))
     }
 
     /// Whether the certificate of a connection that may be old is still good.
@@ -322,13 +327,34 @@ impl Default for Settings {
 impl Caller {
     /// Who proved nothing.
     pub fn anonymous(connection: ConnectionId, address: Arc<str>) -> Self {
-        Self { connection, address, identity: Identity::anonymous(), proof: Proof::None }
+        let (identity, proof) = (Identity::anonymous(), Proof::None);
+        Self { connection, address, identity, proof, in_audit: OnceLock::new() }
+    }
+
+    /// The same, who calls from elsewhere now.
+    pub fn moved(self, connection: ConnectionId, address: Arc<str>) -> Self {
+        Self { connection, address, in_audit: OnceLock::new(), ..self }
+    }
+
+    fn proven(self, identity: Identity, proof: Proof) -> Self {
+        Self { identity, proof, in_audit: OnceLock::new(), ..self }
+    }
+
+    /// Much will be written of it in the audit log: what all that has in common is made now.
+    pub fn expect_much(&self) {
+        self.in_audit.get_or_init(|| self.into());
+    }
+
+    /// What was made for the audit log.
+    #[inline]
+    pub fn in_audit(&self) -> Option<&audit::Who> {
+        self.in_audit.get()
     }
 
     fn holding(self, token: Bearer, holder: Holder) -> Self {
         let token = if holder.by_text { token } else { token.without_text() };
         let proof = Proof::Token(token, holder.expires);
-        Self { identity: holder.identity, proof, ..self }
+        self.proven(holder.identity, proof)
     }
 
     /// Whether it proved nothing.

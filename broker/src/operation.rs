@@ -40,6 +40,9 @@ use crate::{
     session::SessionHandle,
 };
 
+/// For how long the clock on the wall is taken to go on as it did.
+const MOMENT: Duration = Duration::from_secs(1);
+
 /// How far an operation got: what a caller may assume when no answer came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
@@ -191,6 +194,13 @@ impl Operation {
 
     pub fn session_id(&self) -> Option<SessionId> {
         self.session.get().map(|session| session.info().id)
+    }
+
+    /// What the clock on the wall shows at `now`. It is not looked at again if that is but a moment after
+    /// the submission: it may be set in the meantime, but is then soon right.
+    pub fn wall_clock_at(&self, now: Instant) -> SystemTime {
+        let age = now.saturating_duration_since(self.submitted);
+        if age < MOMENT { self.submitted_at + age } else { SystemTime::now() }
     }
 
     /// Whether a caller still waits for it.

@@ -79,8 +79,8 @@ async fn as_many_finished_operations_are_listed_as_were_asked_for_and_old_ones_a
         let request = ListOperationsRequest { finished: asked };
         let operations = registry.list_operations(request).await.unwrap().into_inner().operations;
         assert_eq!(operations.len(), listed, "of {asked:?}");
-        let newest = operations.first().map(|operation| operation.machine_name.as_str());
-        assert_eq!(newest, (listed > 0).then_some("w-1049"));
+        let names = operations.into_iter().map(|operation| operation.machine_name);
+        assert!(names.eq((1_050 - listed..1_050).rev().map(|n| format!("w-{n}"))), "newest first");
     }
     driver.vanish();
     broker.at_rest().await;

@@ -49,8 +49,8 @@ macro_rules! field {
 pub(super) use field;
 
 impl<'a> Line<'a> {
-    pub(super) fn begin(bytes: &'a mut Vec<u8>) -> Self {
-        bytes.push(b'{');
+    /// Goes on within an object: a piece of a line.
+    pub(super) fn within(bytes: &'a mut Vec<u8>) -> Self {
         Self(bytes)
     }
 
@@ -64,9 +64,21 @@ impl<'a> Line<'a> {
     /// There is at least one field.
     #[inline]
     pub(super) fn end(self) {
-        if let Some(last) = self.0.last_mut().filter(|last| **last == b',') {
+        if let Some(last) = self.0.last_mut() {
             *last = b'}';
         }
+        self.0.push(b'\n');
+    }
+
+    /// An object with at least one field.
+    pub(super) fn object(&mut self, name: Name, write: impl FnOnce(&mut Line<'_>)) {
+        self.0.extend_from_slice(name.plain());
+        self.0.push(b'{');
+        write(self);
+        if let Some(last) = self.0.last_mut() {
+            *last = b'}';
+        }
+        self.0.push(b',');
     }
 
     /// Anybody's words, cut where they are too long.
@@ -99,10 +111,10 @@ impl<'a> Line<'a> {
         self.0.extend_from_slice(b"\",");
     }
 
-    /// What [`field!`] made.
+    /// Whole fields, which were made before: by [`field!`], or as a piece of many lines.
     #[inline]
-    pub(super) fn field(&mut self, field: &'static str) {
-        self.0.extend_from_slice(field.as_bytes());
+    pub(super) fn made(&mut self, fields: &str) {
+        self.0.extend_from_slice(fields.as_bytes());
     }
 
     /// As 16 digits.
@@ -110,17 +122,11 @@ impl<'a> Line<'a> {
     pub(super) fn hex(&mut self, name: Name, prefix: &str, number: u64) {
         self.0.extend_from_slice(name.quoting());
         self.0.extend_from_slice(prefix.as_bytes());
-        let digits = number.to_be_bytes().map(|byte| HEX[usize::from(byte)]);
+        let mut digits = [*b"\","; 9];
+        for (two, byte) in digits.iter_mut().zip(number.to_be_bytes()) {
+            *two = HEX[usize::from(byte)];
+        }
         self.0.extend_from_slice(digits.as_flattened());
-        self.0.extend_from_slice(b"\",");
-    }
-
-    /// JSON that was made before.
-    #[inline]
-    pub(super) fn made(&mut self, name: Name, json: &str) {
-        self.0.extend_from_slice(name.plain());
-        self.0.extend_from_slice(json.as_bytes());
-        self.0.push(b',');
     }
 
     #[inline]
@@ -242,7 +248,7 @@ mod tests {
         for millis in [7, 1_800_000_000_250, 1_800_000_000_999, 1_800_000_001_000, 0] {
             let (time, mut bytes) = (UNIX_EPOCH + Duration::from_millis(millis), Vec::new());
             Line::at(time, &mut clock, &mut bytes).end();
-            let said = format!("{{\"time\":\"{}\"}}", humantime::format_rfc3339_millis(time));
+            let said = format!("{{\"time\":\"{}\"}}\n", humantime::format_rfc3339_millis(time));
             assert_eq!(String::from_utf8(bytes).unwrap(), said);
         }
     }
@@ -250,11 +256,12 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_anybody_says_is_read_back_as_it_was_said(text in ".{0,200}", other in ".{0,40}") {
-            let mut bytes = Vec::new();
-            let mut line = Line::begin(&mut bytes);
+            let mut bytes = b"{".to_vec();
+            let mut line = Line::within(&mut bytes);
             line.text(name!("text"), &text);
             line.texts(name!("texts"), &[other.clone(), text.clone()]);
-            line.made(name!("made"), "[1]");
+            line.made("\"made\":[1],");
+            line.object(name!("object"), |object| object.text(name!("text"), &other));
             line.hex(name!("hex"), "op-", 0xab);
             line.number(name!("number"), 7);
             line.millis(name!("millis"), Duration::from_micros(12_045));
@@ -262,8 +269,8 @@ mod tests {
             line.end();
             let read: Value = serde_json::from_slice(&bytes).unwrap();
             let (text, other) = (bounded(&text), bounded(&other));
-            let said = json!({"text": text, "texts": [other, text], "made": [1], "number": 7,
-                "hex": "op-00000000000000ab", "millis": 12.045, "word": "ok"});
+            let said = json!({"text": text, "texts": [other, text], "made": [1],
+                "object": {"text": other}, "number": 7, "hex": "op-00000000000000ab", "millis": 12.045, "word": "ok"});
             prop_assert_eq!(read, said);
         }
     }

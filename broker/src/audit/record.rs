@@ -2,20 +2,25 @@
 
 use std::{
     borrow::Cow,
-    sync::Arc,
     time::{Duration, SystemTime},
 };
 
-use super::line::{Clock, Line, field, name};
+use super::{
+    line::{Clock, Line, field, name},
+    piece::{Class, Driver, Who},
+};
 use crate::{
-    auth::{Caller, Identity},
-    driver::{ClassId, OperationId, SessionId, Verb},
+    auth::Caller,
+    driver::{OperationId, Verb},
     operation::{Delivery, Operation},
     session,
 };
 
 /// How many bytes of any one text are written.
 const MAX_TEXT: usize = 256;
+/// How nearly all operations end.
+const ENDED_WELL: &str =
+    concat!(field!("outcome", "ok"), field!("code", "OK"), field!("delivery", "ANSWERED"));
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,22 +103,13 @@ impl Outcome {
     }
 }
 
-/// A class as it was asked for, or as it was found: an object of JSON, as it is written.
-#[derive(Clone, Debug)]
-pub struct Class(Arc<str>);
-
-impl Class {
-    /// Anybody's words.
-    pub fn new(api_version: &str, kind: &str, namespace: &str, name: &str) -> Self {
-        let mut bytes = Vec::with_capacity(128);
-        let mut line = Line::begin(&mut bytes);
-        line.text(name!("apiVersion"), api_version);
-        line.text(name!("kind"), kind);
-        line.text(name!("namespace"), namespace);
-        line.text(name!("name"), name);
-        line.end();
-        Self(String::from_utf8(bytes).expect("made of texts").into())
-    }
+/// The name of a machine.
+#[derive(Clone, Copy, Debug)]
+pub enum Machine<'a> {
+    /// As somebody said it.
+    Said(&'a str),
+    /// Of an operation: that it is a name was checked before there was one.
+    Named(&'a str),
 }
 
 /// One line, of words that others have. What does not apply is not written.
@@ -121,18 +117,15 @@ impl Class {
 pub struct Record<'a> {
     pub time: SystemTime,
     pub event: Event,
-    /// Who asked, and from where. A caller in the same process is neither.
-    pub identity: Option<&'a Identity>,
-    pub caller: Option<&'a str>,
+    /// Who asked; `None` for a caller in the same process.
+    pub caller: Option<&'a Caller>,
     pub verb: Option<Verb>,
     pub class: Option<Cow<'a, Class>>,
-    pub machine: Option<&'a str>,
+    pub machine: Option<Machine<'a>>,
     /// The name of it.
     pub secret: Option<String>,
     pub kinds: Vec<String>,
-    /// The instance.
-    pub driver: Option<&'a str>,
-    pub session: Option<SessionId>,
+    pub driver: Option<Cow<'a, Driver>>,
     pub operation: Option<OperationId>,
     pub outcome: Outcome,
     /// A machine code, or the reason of a refusal.
@@ -154,10 +147,14 @@ impl<'a> Record<'a> {
     /// Of this moment.
     #[inline]
     pub fn new(event: Event, outcome: Outcome) -> Self {
+        Self::at(SystemTime::now(), event, outcome)
+    }
+
+    #[inline]
+    pub fn at(time: SystemTime, event: Event, outcome: Outcome) -> Self {
         Self {
-            time: SystemTime::now(),
+            time,
             event,
-            identity: None,
             caller: None,
             verb: None,
             class: None,
@@ -165,7 +162,6 @@ impl<'a> Record<'a> {
             secret: None,
             kinds: Vec::new(),
             driver: None,
-            session: None,
             operation: None,
             outcome,
             code: None,
@@ -181,16 +177,14 @@ impl<'a> Record<'a> {
 
     #[inline]
     pub fn by(mut self, caller: &'a Caller) -> Self {
-        self.identity = Some(&caller.identity);
-        self.caller = Some(&caller.address);
+        self.caller = Some(caller);
         self
     }
 
     /// Which driver it is about.
     #[inline]
     pub fn about(mut self, driver: &'a session::Info) -> Self {
-        self.driver = Some(&driver.instance.id);
-        self.session = Some(driver.id);
+        self.driver = Some(Cow::Borrowed(&driver.in_audit));
         self
     }
 
@@ -200,14 +194,14 @@ impl<'a> Record<'a> {
         let request = &operation.request;
         self.verb = Some(request.verb);
         self.class = Some(Cow::Borrowed(&request.class.in_audit));
-        self.machine = Some(&*request.machine.name).filter(|name| !name.is_empty());
+        let name = &*request.machine.name;
+        self.machine = (!name.is_empty()).then_some(Machine::Named(name));
         self.operation = Some(operation.id);
         self.delivery = Some(operation.delivery());
         self.catalog_age = request.catalog_age;
         self.class_deleted = request.class.deleted.is_some();
         if let Some(session) = operation.session() {
-            self.driver = Some(&session.info().instance.id);
-            self.session = Some(session.info().id);
+            self.driver = Some(Cow::Borrowed(&session.info().in_audit));
         }
     }
 
@@ -220,21 +214,23 @@ impl<'a> Record<'a> {
     /// Appends the line to `lines`.
     pub(super) fn write_to(&self, lines: &mut Vec<u8>, clock: &mut Clock) {
         let mut line = Line::at(self.time, clock, lines);
-        line.field(self.event.field());
-        if let Some(identity) = self.identity {
-            line.text(name!("identity"), identity.as_str());
-        }
+        line.made(self.event.field());
         if let Some(caller) = self.caller {
-            line.text(name!("caller"), caller);
+            match caller.in_audit() {
+                Some(who) => line.made(who.as_str()),
+                None => Who::write(caller, &mut line),
+            }
         }
         if let Some(verb) = self.verb {
             line.word(name!("verb"), verb.as_str());
         }
         if let Some(class) = &self.class {
-            line.made(name!("class"), &class.0);
+            line.made(class.as_str());
         }
-        if let Some(machine) = self.machine {
-            line.text(name!("machine"), machine);
+        match self.machine {
+            Some(Machine::Named(name)) => line.word(name!("machine"), name),
+            Some(Machine::Said(words)) => line.text(name!("machine"), words),
+            None => {}
         }
         if let Some(secret) = &self.secret {
             line.text(name!("secret"), secret);
@@ -242,27 +238,23 @@ impl<'a> Record<'a> {
         if !self.kinds.is_empty() {
             line.texts(name!("kinds"), &self.kinds);
         }
-        if let Some(driver) = self.driver {
-            line.text(name!("driver"), driver);
-        }
-        if let Some(session) = self.session {
-            line.hex(name!("session"), "", session.number());
+        if let Some(driver) = &self.driver {
+            line.made(driver.as_str());
         }
         if let Some(operation) = self.operation {
             line.hex(name!("operation"), OperationId::PREFIX, operation.0);
         }
-        line.field(self.outcome.field());
-        if let Some(code) = self.code {
-            line.word(name!("code"), code);
-        }
-        if let Some(delivery) = self.delivery {
-            line.word(name!("delivery"), delivery.as_str());
+        match (self.outcome, self.code, self.delivery) {
+            (Outcome::Ok, Some("OK"), Some(Delivery::Answered)) => line.made(ENDED_WELL),
+            _ => self.write_end(&mut line),
         }
         if let Some(duration) = self.duration {
             line.millis(name!("durationMs"), duration);
         }
-        if let Some(attempts) = self.attempts {
-            line.number(name!("attempts"), attempts);
+        match self.attempts {
+            Some(1) => line.made("\"attempts\":1,"),
+            Some(attempts) => line.number(name!("attempts"), attempts),
+            None => {}
         }
         if let Some(age) = self.catalog_age {
             line.millis(name!("catalogAgeMs"), age);
@@ -277,13 +269,16 @@ impl<'a> Record<'a> {
             line.number(name!("lines"), missing);
         }
         line.end();
-        lines.push(b'\n');
     }
-}
 
-impl From<&ClassId> for Class {
-    fn from(id: &ClassId) -> Self {
-        Self::new(&id.api_version, &id.kind, &id.namespace, &id.name)
+    fn write_end(&self, line: &mut Line<'_>) {
+        line.made(self.outcome.field());
+        if let Some(code) = self.code {
+            line.word(name!("code"), code);
+        }
+        if let Some(delivery) = self.delivery {
+            line.word(name!("delivery"), delivery.as_str());
+        }
     }
 }
 

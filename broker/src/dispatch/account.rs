@@ -1,13 +1,13 @@
 //! An ask on its way, and the line in the audit log that it ends with, however it ends.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, sync::Arc, time::SystemTime};
 
 use tokio::time::Instant;
 use tracing::{Span, field::display};
 
 use super::{Answered, Ask, Error};
 use crate::{
-    audit::{Audit, Class, Event, Outcome, Record},
+    audit::{Audit, Class, Event, Machine, Outcome, Record},
     operation::{Delivery, Operation},
 };
 
@@ -75,15 +75,14 @@ impl Account {
     ) {
         broker_otlp::ended(&self.span, code, outcome == Outcome::Ok);
         self.audit.write(|| {
-            let mut record = Record::new(Event::Operation, outcome);
+            let time = self.operation.as_ref().map(|operation| operation.wall_clock_at(now));
+            let time = time.unwrap_or_else(SystemTime::now);
+            let mut record = Record::at(time, Event::Operation, outcome);
             match &self.operation {
                 Some(operation) => record.on(operation),
                 None => self.as_asked(&mut record),
             }
-            if let Some(caller) = &self.ask.caller {
-                record.identity = Some(&caller.identity);
-                record.caller = Some(&caller.address);
-            }
+            record.caller = self.ask.caller.as_deref();
             record.message = Some(message()).filter(|message| !message.is_empty());
             record.code = Some(code);
             record.delivery = delivery.or(record.delivery).or(Some(Delivery::NotSent));
@@ -99,7 +98,8 @@ impl Account {
         let class = Class::new(&class.api_version, &class.kind, &class.namespace, &class.name);
         record.verb = Some(self.ask.verb);
         record.class = Some(Cow::Owned(class));
-        record.machine = Some(&*self.ask.machine).filter(|machine| !machine.is_empty());
+        let machine = &*self.ask.machine;
+        record.machine = (!machine.is_empty()).then_some(Machine::Said(machine));
     }
 }
 

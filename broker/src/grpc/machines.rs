@@ -94,6 +94,7 @@ impl Machines {
     ) -> Result<Response<Reply>, Status> {
         let origin = origin(request.headers(), Arc::clone(&caller));
         let requests = Messages::new(request.into_body(), MAX_MESSAGE);
+        origin.caller.expect_much();
         let answers = Submissions::new(self.clone(), origin, requests);
         let guard = (&self.auth, &self.bounds);
         let answers = while_allowed(answers, guard, caller, Need::Controller)?;

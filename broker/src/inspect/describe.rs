@@ -89,7 +89,7 @@ pub fn details(rooms: &Rooms, session: &SessionHandle, events: usize) -> v1::Dri
     running.retain(|operation| operation.session_id() == Some(id));
     running.sort_by_key(|operation| operation.id);
     let mut finished = rooms.ledger.recent(usize::MAX);
-    finished.retain(|operation| operation.session == Some(id));
+    finished.retain(|operation| operation.facts.session == Some(id));
     let in_all = running.len() + finished.len();
     let running = running.iter().map(|operation| running_operation(operation));
     let operations = running.chain(finished.into_iter().map(finished_operation));
@@ -241,24 +241,25 @@ pub(super) fn stuck(operation: &Operation) -> Option<String> {
 }
 
 fn finished_operation(finished: Finished) -> v1::Operation {
+    let facts = finished.facts;
     v1::Operation {
-        operation_id: finished.id.to_string(),
-        verb: finished.verb.to_string(),
+        operation_id: facts.id.to_string(),
+        verb: facts.verb.to_string(),
         class: Some(class(&finished.class.id)),
-        machine_name: finished.machine.name.to_string(),
+        machine_name: finished.machine,
         driver_instance: finished.instance.map(|i| i.to_string()).unwrap_or_default(),
-        session_id: finished.session.map(|id| id.to_string()).unwrap_or_default(),
-        delivery: delivery(finished.delivery).into(),
-        submitted_at: Some(finished.submitted_at.into()),
-        age: finished.took.try_into().ok(),
+        session_id: facts.session.map(|id| id.to_string()).unwrap_or_default(),
+        delivery: delivery(facts.delivery).into(),
+        submitted_at: Some(facts.submitted_at.into()),
+        age: facts.took.try_into().ok(),
         finished: true,
-        outcome: finished.outcome.to_owned(),
+        outcome: facts.outcome.to_owned(),
         message: finished.message,
-        attempts: finished.attempt,
+        attempts: facts.attempt,
         time_left: None,
         stuck: String::new(),
-        queued_for: finished.sent_after.and_then(|time| time.try_into().ok()),
-        accepted_after: finished.accepted_after.and_then(|time| time.try_into().ok()),
+        queued_for: facts.sent_after.and_then(|time| time.try_into().ok()),
+        accepted_after: facts.accepted_after.and_then(|time| time.try_into().ok()),
     }
 }
 

@@ -200,13 +200,15 @@ impl Broker {
 
 fn session(instance: &str, protocol: u32) -> (crate::session::SessionHandle, Session) {
     let key = DriverKey { api_version: "a/v1".into(), kind: "K".into(), provider: None };
+    let id = SessionId::random();
     let info = Info {
-        id: SessionId::random(),
+        id,
         token: Token::random(),
         name: "sim".to_owned(),
         territory: Territory::everywhere(std::slice::from_ref(&key)),
         keys: vec![key],
         identity: Identity::anonymous(),
+        in_audit: crate::audit::Driver::new(instance, id),
         instance: Instance { id: instance.into(), boot: Some("boot".into()) },
         version: "v1".to_owned(),
         protocol,

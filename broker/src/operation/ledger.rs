@@ -278,7 +278,7 @@ impl Ledger {
         // A caller that waits for a driver to come tries again and again; that is nothing to look at.
         if operation.session().is_some() {
             self.0.metrics.operation_ended(operation, outcome, took);
-            self.0.recent.push(Finished::of(operation, outcome, took), now);
+            self.0.recent.push(operation, outcome, (now, took));
         }
         if self.0.running_count.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.idle.notify_waiters();

@@ -1,7 +1,6 @@
 //! The operations that ended lately, for operators.
 
 use std::{
-    collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard},
     time::{Duration, SystemTime},
 };
@@ -9,13 +8,13 @@ use std::{
 use tokio::time::Instant;
 
 use super::{
-    Code, Delivery, Operation, Outcome,
+    Delivery, Operation, Outcome,
     pace::{Pace, Series},
     shortened,
 };
 use crate::{
     catalog::Class,
-    driver::{Instance, MachineId, OperationId, SessionId, Verb},
+    driver::{Instance, OperationId, SessionId, Verb},
     session::SessionHandle,
 };
 
@@ -32,7 +31,10 @@ pub(super) struct Recent {
 
 #[derive(Debug, Default)]
 struct Ends {
-    newest: VecDeque<Finished>,
+    /// A ring, once it is full: each operation is then written over the oldest, whose room it takes.
+    kept: Vec<Finished>,
+    /// Where the next one goes.
+    next: usize,
     pace: Pace,
 }
 
@@ -43,23 +45,23 @@ impl Default for Recent {
 }
 
 impl Recent {
-    pub(super) fn push(&self, finished: Finished, now: Instant) {
+    pub(super) fn push(
+        &self,
+        operation: &Operation,
+        outcome: &Outcome,
+        (now, took): (Instant, Duration),
+    ) {
+        let request = &operation.request;
+        let ok = matches!(outcome, Outcome::Answered(answer) if answer.code.is_ok());
         let mut ends = self.ends();
-        ends.pace.count(
-            now - self.started,
-            finished.verb,
-            &finished.class.id.kind,
-            finished.took,
-            finished.outcome == Code::OK.name(),
-        );
-        if ends.newest.len() == RECENT {
-            ends.newest.pop_front();
-        }
-        ends.newest.push_back(finished);
+        ends.pace.count(now - self.started, request.verb, &request.class.id.kind, took, ok);
+        ends.keep(operation, outcome, took);
     }
 
     pub(super) fn newest(&self, most: usize) -> Vec<Finished> {
-        self.ends().newest.iter().rev().take(most).cloned().collect()
+        let ends = self.ends();
+        let (newer, older) = ends.kept.split_at(ends.next);
+        newer.iter().rev().chain(older.iter().rev()).take(most).cloned().collect()
     }
 
     pub(super) fn pace(&self) -> Vec<Series> {
@@ -71,14 +73,32 @@ impl Recent {
     }
 }
 
+impl Ends {
+    fn keep(&mut self, operation: &Operation, outcome: &Outcome, took: Duration) {
+        match self.kept.get_mut(self.next) {
+            Some(oldest) => oldest.turn_into(operation, outcome, took),
+            None => self.kept.push(Finished::of(operation, outcome, took)),
+        }
+        self.next = (self.next + 1) % RECENT;
+    }
+}
+
 /// A finished operation, for operators.
 #[derive(Clone, Debug)]
 pub struct Finished {
+    pub class: Arc<Class>,
+    /// The name of it.
+    pub machine: String,
+    pub instance: Option<Instance>,
+    pub facts: Facts,
+    pub message: String,
+}
+
+/// What is but numbers and words of ours.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts {
     pub id: OperationId,
     pub verb: Verb,
-    pub class: Arc<Class>,
-    pub machine: MachineId,
-    pub instance: Option<Instance>,
     pub session: Option<SessionId>,
     pub delivery: Delivery,
     pub attempt: u32,
@@ -88,28 +108,42 @@ pub struct Finished {
     pub took: Duration,
     /// A code's name, or `LOST`.
     pub outcome: &'static str,
-    pub message: String,
 }
 
 impl Finished {
-    pub(super) fn of(operation: &Operation, outcome: &Outcome, took: Duration) -> Self {
-        let (outcome, message) = match outcome {
-            Outcome::Answered(answer) => {
-                let message = shortened(answer.message.clone(), MAX_MESSAGE);
-                (answer.code.name(), message)
-            }
-            Outcome::Lost => {
-                let ended = operation.session().and_then(SessionHandle::ended);
-                let why = ended.map(|ended| format!("its session is over: {}", ended.why));
-                ("LOST", shortened(why.unwrap_or_default(), MAX_MESSAGE))
-            }
-        };
+    fn of(operation: &Operation, outcome: &Outcome, took: Duration) -> Self {
+        Self {
+            class: Arc::clone(&operation.request.class),
+            machine: operation.request.machine.name.to_string(),
+            instance: instance(operation),
+            facts: Facts::of(operation, outcome, took),
+            message: message(operation, outcome),
+        }
+    }
+
+    /// Becomes another one. What they have in common, as many do, is left as it is.
+    fn turn_into(&mut self, operation: &Operation, outcome: &Outcome, took: Duration) {
+        let request = &operation.request;
+        if !Arc::ptr_eq(&self.class, &request.class) {
+            self.class = Arc::clone(&request.class);
+        }
+        self.machine.clear();
+        self.machine.push_str(&request.machine.name);
+        let session = self.facts.session;
+        self.facts = Facts::of(operation, outcome, took);
+        if self.facts.session != session {
+            self.instance = instance(operation);
+        }
+        self.message = message(operation, outcome);
+    }
+}
+
+impl Facts {
+    #[inline]
+    fn of(operation: &Operation, outcome: &Outcome, took: Duration) -> Self {
         Self {
             id: operation.id,
             verb: operation.request.verb,
-            class: Arc::clone(&operation.request.class),
-            machine: operation.request.machine.clone(),
-            instance: operation.session().map(|session| session.info().instance.clone()),
             session: operation.session_id(),
             delivery: operation.delivery(),
             attempt: operation.request.attempt,
@@ -117,8 +151,27 @@ impl Finished {
             accepted_after: operation.accepted_after(),
             submitted_at: operation.submitted_at,
             took,
-            outcome,
-            message,
+            outcome: match outcome {
+                Outcome::Answered(answer) => answer.code.name(),
+                Outcome::Lost => "LOST",
+            },
         }
     }
+}
+
+fn instance(operation: &Operation) -> Option<Instance> {
+    operation.session().map(|session| session.info().instance.clone())
+}
+
+fn message(operation: &Operation, outcome: &Outcome) -> String {
+    let message = match outcome {
+        Outcome::Answered(answer) if answer.message.is_empty() => return String::new(),
+        Outcome::Answered(answer) => answer.message.clone(),
+        Outcome::Lost => {
+            let ended = operation.session().and_then(SessionHandle::ended);
+            let why = ended.map(|ended| format!("its session is over: {}", ended.why));
+            why.unwrap_or_default()
+        }
+    };
+    shortened(message, MAX_MESSAGE)
 }

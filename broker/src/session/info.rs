@@ -9,6 +9,7 @@ use std::{
 use broker_secret::Sensitive;
 
 use crate::{
+    audit,
     auth::{Identity, Territory},
     driver::{ConnectionId, DriverKey, Instance, SessionId, Verb},
 };
@@ -26,6 +27,7 @@ pub struct Info {
     /// Who it proved to be.
     pub identity: Identity,
     pub instance: Instance,
+    pub in_audit: audit::Driver,
     pub version: String,
     /// 0: the protocol of 2018.
     pub protocol: u32,

@@ -104,9 +104,8 @@ impl Entrance {
             }
             (None, Some(key)) => match self.sessions.find(key) {
                 // Logged in from elsewhere, perhaps, but asking from here.
-                Some(mut caller) => {
-                    (caller.connection, caller.address) = (at.connection, at.address);
-                    Visitor { caller, session }
+                Some(caller) => {
+                    Visitor { caller: caller.moved(at.connection, at.address), session }
                 }
                 None => return Err(Stranger::new(at, Denied::LoggedOut)),
             },

@@ -1,5 +1,5 @@
 use super::*;
-use crate::driver::ConnectionId;
+use crate::driver::{ConnectionId, SessionId};
 
 fn line(record: &Record<'_>) -> String {
     let mut lines = Vec::new();
@@ -21,8 +21,8 @@ fn a_line_says_who_did_what_on_which_machine_and_how_it_ended() {
     let record = Record {
         verb: Some(Verb::Create),
         class: Some(Cow::Owned(class)),
-        machine: Some("worker-0"),
-        driver: Some("sim-0"),
+        machine: Some(Machine::Named("worker-0")),
+        driver: Some(Cow::Owned(Driver::unseated("sim-0"))),
         operation: Some(OperationId(10)),
         code: Some("RESOURCE_EXHAUSTED"),
         delivery: Some(Delivery::Answered),
@@ -40,6 +40,32 @@ fn a_line_says_who_did_what_on_which_machine_and_how_it_ended() {
 }
 
 #[test]
+fn a_line_of_pieces_says_the_same_as_one_of_words() {
+    let session = SessionId::random();
+    let named = || Record {
+        machine: Some(Machine::Named("worker-0")),
+        driver: Some(Cow::Owned(Driver::new("\"sim\"", session))),
+        code: Some("OK"),
+        delivery: Some(Delivery::Answered),
+        attempts: Some(1),
+        ..at(Record::new(Event::Operation, Outcome::Ok))
+    };
+    let (known, stranger) = (caller("\"home\""), caller("\"home\""));
+    known.expect_much();
+    let text = line(&named().by(&known));
+    assert_eq!(
+        text.replace(&session.to_string(), "SESSION"),
+        r#"{"time":"2027-01-15T08:00:00.250Z","event":"operation","identity":"anonymous","caller":"\"home\"","machine":"worker-0","driver":"\"sim\"","session":"SESSION","outcome":"ok","code":"OK","delivery":"ANSWERED","attempts":1}
+"#
+    );
+    assert_eq!(line(&named().by(&stranger)), text);
+    let said = Record { machine: Some(Machine::Said("worker-0")), ..named() };
+    assert_eq!(line(&said.by(&known)), text);
+    let moved = line(&named().by(&known.moved(ConnectionId(2), "away".into())));
+    assert_eq!(moved, text.replace(r#"\"home\""#, "away"));
+}
+
+#[test]
 fn what_does_not_apply_is_not_there() {
     let record = at(Record::new(Event::SecretRead, Outcome::Ok).saying(""));
     assert_eq!(
@@ -53,7 +79,7 @@ fn texts_are_cut_between_characters() {
     let long = "ä".repeat(MAX_TEXT);
     let caller = caller(&long);
     let record = Record {
-        machine: Some(&long),
+        machine: Some(Machine::Said(&long)),
         ..Record::new(Event::Operation, Outcome::Refused).by(&caller).saying(&long)
     };
     let line = line(&record);

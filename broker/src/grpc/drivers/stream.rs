@@ -1,6 +1,7 @@
 //! One driver's stream, from its first frame to its last.
 
 use std::{
+    borrow::Cow,
     pin::pin,
     sync::{
         Arc,
@@ -25,7 +26,7 @@ use super::{
     outgoing::{Outbound, Outgoing},
 };
 use crate::{
-    audit::{Event, Outcome, Record, bounded},
+    audit::{self, Event, Outcome, Record, bounded},
     auth::{Caller, Denied, Territory},
     bounds::{self, Place},
     driver::{DriverKey, MachineId, SessionId},
@@ -138,7 +139,7 @@ impl Drivers {
                         self.registry.history().turned_away(instance, &rejection.message);
                     }
                     self.audit.write(|| Record {
-                        driver: instance.as_deref(),
+                        driver: instance.as_deref().map(audit::Driver::unseated).map(Cow::Owned),
                         code: Some(rejection.reason.as_str_name()),
                         outcome: match rejection.reason {
                             Reason::Denied => Outcome::Denied,
@@ -333,13 +334,15 @@ impl Drivers {
 }
 
 fn info(hello: Hello, territory: Territory, caller: &Caller) -> Info {
+    let id = SessionId::random();
     Info {
-        id: SessionId::random(),
+        id,
         token: Token::random(),
         name: hello.name,
         keys: hello.keys,
         territory,
         identity: caller.identity.clone(),
+        in_audit: audit::Driver::new(&hello.instance.id, id),
         instance: hello.instance,
         version: hello.version,
         protocol: hello.protocol,

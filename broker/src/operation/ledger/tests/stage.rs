@@ -268,13 +268,15 @@ fn key(class: &Class) -> DriverKey {
 
 fn driver(number: usize, key: &DriverKey) -> (SessionHandle, Session) {
     let keys = vec![key.clone()];
+    let id = SessionId::random();
     let info = Info {
-        id: SessionId::random(),
+        id,
         token: Token::random(),
         name: String::new(),
         territory: Territory::everywhere(&keys),
         keys,
         identity: Identity::anonymous(),
+        in_audit: crate::audit::Driver::new("driver", id),
         instance: Instance { id: format!("driver-{number}").into(), boot: Some("one".into()) },
         version: String::new(),
         protocol: 1,
