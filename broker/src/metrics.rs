@@ -127,7 +127,7 @@ impl Metrics {
     pub fn operation_ended(&self, operation: &Operation, outcome: &Outcome, took: Duration) {
         let request = &operation.request;
         let ended = kinds::Ended::of(outcome, operation.delivery());
-        self.0.kinds.named(&request.key.kind).count(request.verb, ended);
+        self.0.kinds.with(&request.key.kind, |kind| kind.count(request.verb, ended));
         if let Outcome::Answered(_) = outcome {
             self.0.latencies.observe(operation, took);
         }
@@ -251,7 +251,7 @@ impl Metrics {
     }
 
     fn kind(&self, name: &str) -> Arc<Kind> {
-        Arc::clone(self.0.kinds.named(name))
+        self.0.kinds.with(name, Arc::clone)
     }
 }
 

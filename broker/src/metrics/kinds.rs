@@ -1,15 +1,13 @@
 //! The kinds that are told apart, and what is counted for each of them.
 
-use std::{
-    iter,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
+use std::sync::{
+    Arc, OnceLock, RwLock,
+    atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
 use crate::{
     driver::Verb,
+    maps::HashMap,
     operation::{Code, Delivery, Outcome},
 };
 
@@ -19,18 +17,11 @@ const OTHER: &str = "other";
 /// The codes, and the two ways to end without one.
 const OUTCOMES: usize = 20;
 
-/// Kinds in the order in which they came, never forgotten. They are looked for one after the other and
-/// without a lock, since there are mostly few.
-#[derive(Debug)]
+/// Kinds by name, once seen never forgotten.
+#[derive(Debug, Default)]
 pub(super) struct Kinds {
-    known: [OnceLock<Arc<Kind>>; MOST],
+    known: RwLock<HashMap<Arc<str>, Arc<Kind>>>,
     other: OnceLock<Arc<Kind>>,
-}
-
-impl Default for Kinds {
-    fn default() -> Self {
-        Self { known: [const { OnceLock::new() }; MOST], other: OnceLock::new() }
-    }
 }
 
 #[derive(Debug)]
@@ -51,15 +42,27 @@ pub(super) enum Ended {
 }
 
 impl Kinds {
-    /// Looks up, or adds, a kind.
-    pub(super) fn named(&self, name: &str) -> &Arc<Kind> {
+    /// Looks up, or adds, a kind. Nothing is allocated for one that is known.
+    pub(super) fn with<T>(&self, name: &str, then: impl FnOnce(&Arc<Kind>) -> T) -> T {
         if name == OTHER {
-            return self.other();
+            return then(self.other());
         }
-        // The first free place is taken, unless another kind is there by then.
-        let known = self.known.iter().map(|place| place.get_or_init(|| Arc::new(Kind::new(name))));
-        let mut known = known.filter(|kind| *kind.name == *name);
-        known.next().unwrap_or_else(|| self.other())
+        let known = self.known.read().expect("no panic while locked");
+        if let Some(kind) = known.get(name) {
+            return then(kind);
+        }
+        let full = known.len() >= MOST;
+        drop(known);
+        if full {
+            return then(self.other());
+        }
+        let mut known = self.known.write().expect("no panic while locked");
+        // Others may have come in the meantime.
+        if known.len() >= MOST && !known.contains_key(name) {
+            return then(self.other());
+        }
+        let kind = known.entry(name.into()).or_insert_with(|| Arc::new(Kind::new(name)));
+        then(&Arc::clone(kind))
     }
 
     fn other(&self) -> &Arc<Kind> {
@@ -68,8 +71,9 @@ impl Kinds {
 
     /// All kinds in order; the shared one only if it is used.
     pub(super) fn all(&self) -> Vec<Arc<Kind>> {
-        let places = self.known.iter().chain(iter::once(&self.other));
-        let mut all: Vec<_> = places.filter_map(OnceLock::get).map(Arc::clone).collect();
+        let known = self.known.read().expect("no panic while locked");
+        let mut all: Vec<_> = known.values().map(Arc::clone).collect();
+        all.extend(self.other.get().map(Arc::clone));
         all.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         all
     }
@@ -133,19 +137,19 @@ mod tests {
     fn the_first_64_kinds_are_told_apart_and_the_rest_is_other() {
         let kinds = Kinds::default();
         for n in 0..100 {
-            kinds.named(&format!("kind-{n}")).count(Verb::List, Ended::Lost);
+            kinds.with(&format!("kind-{n}"), |kind| kind.count(Verb::List, Ended::Lost));
         }
         let all = kinds.all();
         assert_eq!(all.len(), MOST + 1);
         let other = all.iter().find(|kind| &*kind.name == OTHER).unwrap();
         assert_eq!(other.counts().collect::<Vec<_>>(), [(Verb::List, "LOST", 36)]);
-        assert_eq!(&*kinds.named("kind-0").name, "kind-0", "an early one stays");
+        kinds.with("kind-0", |kind| assert_eq!(&*kind.name, "kind-0", "an early one stays"));
     }
 
     #[test]
     fn a_kind_called_other_is_no_second_series() {
         let kinds = Kinds::default();
-        assert_eq!(&*kinds.named(OTHER).name, OTHER);
+        kinds.with(OTHER, |kind| assert_eq!(&*kind.name, OTHER));
         assert_eq!(kinds.all().len(), 1);
     }
 

@@ -3,7 +3,7 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use crate::driver::Verb;
+use crate::{driver::Verb, maps::HashMap};
 
 /// The time that one point stands for.
 pub const STEP: Duration = Duration::from_secs(5);
@@ -18,19 +18,9 @@ const PARTS: u32 = 8;
 /// What ended lately. Time is given from outside, as the time since some start.
 #[derive(Debug, Default)]
 pub struct Pace {
-    /// In the order in which they came: what many operations are of is soon found.
-    lanes: Vec<Lane>,
+    series: HashMap<(Verb, Arc<str>), VecDeque<Step>>,
     /// The step in which room was last made for another series.
     made_room: u64,
-}
-
-/// What is counted of one verb of one kind.
-#[derive(Debug)]
-struct Lane {
-    verb: Verb,
-    kind: Arc<str>,
-    /// Oldest first.
-    steps: VecDeque<Step>,
 }
 
 /// What ended within one step.
@@ -68,31 +58,33 @@ impl Pace {
     /// Counts an operation that ended at `now`.
     pub fn count(&mut self, now: Duration, verb: Verb, kind: &Arc<str>, took: Duration, ok: bool) {
         let number = step(now);
-        let at = self.find(verb, kind).unwrap_or_else(|| self.add(number, verb, kind));
-        self.lanes[at].count(number, took, ok);
-    }
-
-    fn find(&self, verb: Verb, kind: &Arc<str>) -> Option<usize> {
-        self.lanes.iter().position(|lane| lane.verb == verb && lane.kind == *kind)
-    }
-
-    /// A lane for what has none, or that of all the others.
-    fn add(&mut self, number: u64, verb: Verb, kind: &Arc<str>) -> usize {
-        let mut kind = Arc::clone(kind);
-        if self.lanes.len() >= MOST_SERIES {
+        let mut key = (verb, Arc::clone(kind));
+        if self.series.len() >= MOST_SERIES && !self.series.contains_key(&key) {
             // Once in a step: with many kinds there is none for most of what is counted.
             if self.made_room < number {
                 self.made_room = number;
                 self.forget_old(number);
             }
-            if self.lanes.len() >= MOST_SERIES {
-                kind = OTHERS.into();
+            if self.series.len() >= MOST_SERIES {
+                key.1 = OTHERS.into();
             }
         }
-        self.find(verb, &kind).unwrap_or_else(|| {
-            self.lanes.push(Lane { verb, kind, steps: VecDeque::new() });
-            self.lanes.len() - 1
-        })
+        let steps = self.series.entry(key).or_default();
+        if steps.back().is_none_or(|last| last.number < number) {
+            steps.push_back(Step { number, ..Step::default() });
+        }
+        while steps.front().is_some_and(|first| first.number + STEPS <= number) {
+            steps.pop_front();
+        }
+        if let Some(last) = steps.back_mut() {
+            last.count += 1;
+            last.failed += u64::from(!ok);
+            let bucket = bucket(took);
+            if last.took.len() <= bucket {
+                last.took.resize(bucket + 1, 0);
+            }
+            last.took[bucket] += 1;
+        }
     }
 
     /// What ended within the last [`STEPS`], in the order of kinds and verbs.
@@ -100,9 +92,9 @@ impl Pace {
         let number = step(now);
         self.forget_old(number);
         let mut series: Vec<_> = self
-            .lanes
+            .series
             .iter()
-            .map(|Lane { verb, kind, steps }| {
+            .map(|((verb, kind), steps)| {
                 let recent = steps.iter().filter(|step| step.number + STEPS > number);
                 let total = recent.clone().fold(Step { number, ..Step::default() }, Step::and);
                 let points = recent.map(|step| step.point(number)).collect();
@@ -114,28 +106,7 @@ impl Pace {
     }
 
     fn forget_old(&mut self, number: u64) {
-        self.lanes.retain(|lane| lane.steps.back().is_some_and(|s| s.number + STEPS > number));
-    }
-}
-
-impl Lane {
-    fn count(&mut self, number: u64, took: Duration, ok: bool) {
-        let steps = &mut self.steps;
-        if steps.back().is_none_or(|last| last.number < number) {
-            steps.push_back(Step { number, ..Step::default() });
-            while steps.front().is_some_and(|first| first.number + STEPS <= number) {
-                steps.pop_front();
-            }
-        }
-        if let Some(last) = steps.back_mut() {
-            last.count += 1;
-            last.failed += u64::from(!ok);
-            let bucket = bucket(took);
-            if last.took.len() <= bucket {
-                last.took.resize(bucket + 1, 0);
-            }
-            last.took[bucket] += 1;
-        }
+        self.series.retain(|_, steps| steps.back().is_some_and(|s| s.number + STEPS > number));
     }
 }
 
@@ -181,10 +152,8 @@ fn step(now: Duration) -> u64 {
 fn bucket(took: Duration) -> usize {
     let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX).max(1);
     let power = micros.ilog2();
-    let (parts, bits) = (PARTS as usize, PARTS.ilog2());
-    // The bits behind the first one; times below eight microseconds have fewer.
-    let part = if power >= bits { micros >> (power - bits) } else { micros << (bits - power) };
-    power as usize * parts + part as usize - parts
+    let part = ((u128::from(micros) * u128::from(PARTS)) >> power) as usize - PARTS as usize;
+    power as usize * PARTS as usize + part
 }
 
 fn upper_bound(bucket: usize) -> Duration {

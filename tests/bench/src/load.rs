@@ -25,7 +25,6 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 use tonic::transport::Channel;
-use tracing_subscriber::filter::LevelFilter;
 
 use self::window::Window;
 use crate::{
@@ -124,8 +123,6 @@ struct Plan {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
-    // Where nobody listens, every span of HTTP/2 is written down for the `log` crate in vain.
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(LevelFilter::WARN).init();
     let ids = [&[std::process::id()], args.cpu_of.as_slice()].concat();
     // An operation that hangs fails at its own deadline; this is for everything else.
     let work = PATIENCE + Duration::from_secs_f64(args.seconds + args.warm_up);

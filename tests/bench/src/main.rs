@@ -25,7 +25,7 @@ mod site;
 mod way;
 mod workload;
 
-use std::process::ExitCode;
+use std::{io, process::ExitCode};
 
 use clap::Parser;
 use mimalloc::MiMalloc;
@@ -90,6 +90,9 @@ fn threads() -> Builder {
 }
 
 fn in_runtime<T>(mut runtime: Builder, task: impl Future<Output = T>) -> T {
+    // A log at its default level, as any program has it. Where nobody listens, every span of HTTP/2 is
+    // put into words for the `log` crate in vain, which makes direct calls look slow.
+    tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(false).init();
     runtime
         .enable_all()
         .build()

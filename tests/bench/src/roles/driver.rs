@@ -42,8 +42,6 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
-    // As any driver has it, at its default level.
-    tracing_subscriber::fmt().with_ansi(false).init();
     raise_file_limit()?;
     let pool = args.connections.map(|connections| Arc::new(Pool::new(connections)));
     let mut drivers = JoinSet::new();
