@@ -83,7 +83,7 @@ pub struct Operation {
     /// Where an earlier operation on this machine may still run.
     pub hold: Option<Box<Hold>>,
     ledger: Ledger,
-    /// Where it is written down who changed its machine last, if it was when this began.
+    /// What is written down of its machine, if it changes that.
     page: Option<Arc<Page>>,
     /// When the last of those who wait gives up.
     deadline: Mutex<Instant>,
