@@ -107,13 +107,7 @@ impl Ledger {
     }
 
     /// Holds a machine for what a driver says of it, or lets it go.
-    fn hold_for(
-        &self,
-        told: &Told,
-        notes: &mut Notes,
-        driver: &session::Info,
-        knows_more: bool,
-    ) {
+    fn hold_for(&self, told: &Told, notes: &mut Notes, driver: &session::Info, knows_more: bool) {
         let until = Instant::now() + RESUMED_FOR;
         let hold = || {
             Work::MayRun(Box::new(Hold {
