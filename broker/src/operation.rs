@@ -16,8 +16,8 @@ mod trace;
 
 use std::{
     sync::{
-        Arc, Mutex, OnceLock,
-        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
     time::{Duration, SystemTime},
 };
@@ -86,10 +86,12 @@ pub struct Operation {
     /// Where an earlier operation on this machine may still run.
     pub hold: Option<Box<Hold>>,
     ledger: Ledger,
-    /// Where it is written down who changed its machine last, if it was when this began.
+    /// What is written down of its machine, if it changes that.
     page: Option<Arc<Page>>,
-    /// When the last of those who wait gives up.
-    deadline: Mutex<Instant>,
+    /// When whoever asked for it gives up.
+    deadline: Instant,
+    /// How much longer somebody waits who joined, in nanoseconds.
+    extended: AtomicU64,
     session: OnceLock<SessionHandle>,
     delivery: AtomicU8,
     /// How long after its submission it was sent, and accepted.
@@ -97,11 +99,9 @@ pub struct Operation {
     accepted_after: After,
     /// A driver said that it began it.
     begun: AtomicBool,
-    waiting: AtomicUsize,
+    waiting: Crowd,
     abandoned: AtomicBool,
     heard: AtomicBool,
-    /// Numbers those who wait.
-    next_waiter: AtomicU64,
     end: End,
 }
 
@@ -122,16 +122,16 @@ impl Operation {
             submitted_at: SystemTime::now(),
             ledger,
             page,
-            deadline: Mutex::new(deadline),
+            deadline,
+            extended: AtomicU64::new(0),
             session: OnceLock::new(),
             delivery: AtomicU8::new(Delivery::NotSent as u8),
             sent_after: After::default(),
             accepted_after: After::default(),
             begun: AtomicBool::new(false),
-            waiting: AtomicUsize::new(0),
+            waiting: Crowd::default(),
             abandoned: AtomicBool::new(false),
             heard: AtomicBool::new(false),
-            next_waiter: AtomicU64::new(0),
             end: End::default(),
         })
     }
@@ -145,25 +145,30 @@ impl Operation {
         }
     }
 
+    /// When the last of those who wait gives up.
     pub fn deadline(&self) -> Instant {
-        *self.deadline.lock().expect("no panic while locked")
+        match self.extended.load(Ordering::Acquire) {
+            0 => self.deadline,
+            longer => self.deadline + Duration::from_nanos(longer),
+        }
     }
 
     /// Someone joins who waits until `deadline`. If that is longer than the driver knows of, it is told.
     fn extend(&self, deadline: Instant) {
-        let mut known = self.deadline.lock().expect("no panic while locked");
-        if deadline > *known {
-            *known = deadline;
-            drop(known);
-            if let Some(session) = self.session() {
-                session.callers_changed();
-            }
+        let longer = nanos(deadline.saturating_duration_since(self.deadline));
+        if self.extended.fetch_max(longer, Ordering::AcqRel) < longer
+            && let Some(session) = self.session()
+        {
+            session.callers_changed();
         }
     }
 
-    /// It got as far as this, so long after its submission.
+    /// It got as far as this, so long after its submission. Only its ticket says so, and there is one:
+    /// nobody else writes what is read here.
     fn advance(&self, delivery: Delivery, after: Duration) {
-        self.delivery.fetch_max(delivery as u8, Ordering::AcqRel);
+        if delivery > self.delivery() {
+            self.delivery.store(delivery as u8, Ordering::Release);
+        }
         if delivery >= Delivery::Sent {
             self.sent_after.set(after);
         }
@@ -205,7 +210,7 @@ impl Operation {
 
     /// Whether a caller still waits for it.
     pub fn is_wanted(&self) -> bool {
-        self.waiting.load(Ordering::Acquire) > 0
+        !self.waiting.is_empty()
     }
 
     /// Whether at some time nobody waited for it, so that the driver was told to stop.
@@ -226,9 +231,7 @@ impl Operation {
     /// Joins the callers that wait. Dropping the [`Waiter`] leaves them; when the last one left, the
     /// driver is told to stop.
     pub fn wait(self: &Arc<Self>) -> Waiter {
-        self.waiting.fetch_add(1, Ordering::AcqRel);
-        let number = self.next_waiter.fetch_add(1, Ordering::Relaxed);
-        Waiter { operation: Arc::clone(self), number }
+        Waiter { operation: Arc::clone(self), number: self.waiting.join() }
     }
 
     fn settle(&self, outcome: Outcome, now: Instant) {
@@ -254,6 +257,10 @@ struct After(AtomicU64);
 
 const NOT_YET: u64 = u64::MAX;
 
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(NOT_YET - 1)
+}
+
 impl Default for After {
     fn default() -> Self {
         Self(AtomicU64::new(NOT_YET))
@@ -266,12 +273,34 @@ impl After {
         (nanos != NOT_YET).then(|| Duration::from_nanos(nanos))
     }
 
-    /// The first word counts.
+    /// The first word counts. One at a time may say it.
     fn set(&self, after: Duration) {
         if self.0.load(Ordering::Acquire) == NOT_YET {
-            let nanos = u64::try_from(after.as_nanos()).unwrap_or(NOT_YET - 1);
-            self.0.compare_exchange(NOT_YET, nanos, Ordering::AcqRel, Ordering::Acquire).ok();
+            self.0.store(nanos(after), Ordering::Release);
         }
+    }
+}
+
+/// Those who wait: below, how many they are; above, how many there ever were, which is the number of the
+/// next one.
+#[derive(Debug, Default)]
+struct Crowd(AtomicU64);
+
+const NEXT: u64 = 1 << 32;
+
+impl Crowd {
+    /// One more is there, with this number.
+    fn join(&self) -> u64 {
+        self.0.fetch_add(NEXT + 1, Ordering::AcqRel) / NEXT
+    }
+
+    /// One leaves. Says whether it was the last.
+    fn leave(&self) -> bool {
+        self.0.fetch_sub(1, Ordering::AcqRel) % NEXT == 1
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.load(Ordering::Acquire).is_multiple_of(NEXT)
     }
 }
 
@@ -315,14 +344,15 @@ impl Waiter {
 impl Drop for Waiter {
     fn drop(&mut self) {
         let operation = &self.operation;
-        let last = operation.waiting.fetch_sub(1, Ordering::AcqRel) == 1;
-        if !last {
+        let is_last = operation.waiting.leave();
+        if !is_last {
             operation.end.ignore(self.number);
             return;
         }
         if operation.heard.load(Ordering::Acquire) {
             return;
         }
+        // Before looking at the end: either it is seen here, or whoever settles it sees that we left.
         operation.end.ignore(self.number);
         match operation.end.outcome() {
             // It was settled as the last caller left: nobody heard.

@@ -2,7 +2,7 @@
 
 use std::{
     mem,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard, OnceLock},
     task::{Context, Poll, Waker},
 };
 
@@ -13,14 +13,13 @@ use super::Outcome;
 
 /// Whether an operation is over, and whom that concerns.
 #[derive(Debug, Default)]
-pub(super) struct End(Mutex<State>);
-
-#[derive(Debug, Default)]
-struct State {
-    outcome: Option<Outcome>,
-    /// There is nearly always one.
-    listeners: SmallVec<[Listener; 1]>,
+pub(super) struct End {
+    outcome: OnceLock<Outcome>,
+    listeners: Mutex<Listeners>,
 }
+
+/// There is nearly always one.
+type Listeners = SmallVec<[Listener; 1]>;
 
 /// Who is told, each for the waiter of this number.
 #[derive(Debug)]
@@ -36,25 +35,24 @@ enum Ear {
 }
 
 impl End {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().expect("no panic while locked")
+    fn listeners(&self) -> MutexGuard<'_, Listeners> {
+        self.listeners.lock().expect("no panic while locked")
     }
 
     pub(super) fn has_come(&self) -> bool {
-        self.state().outcome.is_some()
+        self.outcome.get().is_some()
     }
 
     pub(super) fn outcome(&self) -> Option<Outcome> {
-        self.state().outcome.clone()
+        self.outcome.get().cloned()
     }
 
     /// Settles it and tells everyone.
     pub(super) fn come(&self, outcome: Outcome) {
-        let listeners = {
-            let mut state = self.state();
-            state.outcome = Some(outcome);
-            mem::take(&mut state.listeners)
-        };
+        // It comes once: there is one ticket. Whoever begins to listen looks for it under the lock, so
+        // they find it there or are found here.
+        self.outcome.set(outcome).ok();
+        let listeners = mem::take(&mut *self.listeners());
         for listener in listeners {
             match listener.ear {
                 Ear::Task(waker) => waker.wake(),
@@ -64,33 +62,33 @@ impl End {
     }
 
     pub(super) fn poll(&self, waiter: u64, context: &mut Context<'_>) -> Poll<Outcome> {
-        let mut state = self.state();
-        if let Some(outcome) = &state.outcome {
+        let mut listeners = self.listeners();
+        if let Some(outcome) = self.outcome.get() {
             return Poll::Ready(outcome.clone());
         }
         let waker = context.waker();
-        match state.listeners.iter_mut().find(|listener| listener.waiter == waiter) {
+        match listeners.iter_mut().find(|listener| listener.waiter == waiter) {
             Some(Listener { ear: Ear::Task(known), .. }) => known.clone_from(waker),
             Some(listener) => listener.ear = Ear::Task(waker.clone()),
-            None => state.listeners.push(Listener { waiter, ear: Ear::Task(waker.clone()) }),
+            None => listeners.push(Listener { waiter, ear: Ear::Task(waker.clone()) }),
         }
         Poll::Pending
     }
 
     /// Rings the bell with `number` once it is over, which may be at once.
     pub(super) fn listen(&self, waiter: u64, bell: Arc<Bell>, number: usize) {
-        let mut state = self.state();
-        if state.outcome.is_some() {
-            drop(state);
+        let mut listeners = self.listeners();
+        if self.has_come() {
+            drop(listeners);
             bell.ring(number);
         } else {
-            state.listeners.push(Listener { waiter, ear: Ear::Bell(bell, number) });
+            listeners.push(Listener { waiter, ear: Ear::Bell(bell, number) });
         }
     }
 
     /// This waiter does not want to know any more.
     pub(super) fn ignore(&self, waiter: u64) {
-        self.state().listeners.retain(|listener| listener.waiter != waiter);
+        self.listeners().retain(|listener| listener.waiter != waiter);
     }
 }
 

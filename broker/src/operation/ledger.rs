@@ -9,6 +9,7 @@
 //! 5. an operation that was lost with its driver and may still run there: it starts, but may only go
 //!    to that driver instance, whose own table of operations takes it from there.
 
+mod pages;
 mod resumed;
 #[cfg(test)]
 mod tests;
@@ -16,15 +17,16 @@ mod tests;
 use std::{
     collections::HashSet,
     sync::{
-        Arc, Mutex, MutexGuard,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        Arc,
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use dashmap::Entry;
 use tokio::{sync::Notify, time::Instant};
 
+pub(super) use self::pages::Page;
+use self::pages::{Notes, Pages, Served, Work};
 use super::{
     Answer, Code, Delivery, Finished, Operation, Outcome, Payload, Request, pace::Series,
     recent::Recent,
@@ -58,45 +60,18 @@ pub struct Ledger(Arc<Books>);
 
 #[derive(Debug)]
 struct Books {
+    /// The number of the first operation, and of the next. So many began as lie in between.
+    first_id: u64,
     next_id: AtomicU64,
-    /// What runs and changes nothing; what does is in `machines`.
-    reading: SharedMap<OperationId, Arc<Operation>>,
-    /// How many run, of both.
-    running_count: AtomicUsize,
+    /// How many ended.
+    ended: AtomicU64,
     idle: Notify,
-    machines: SharedMap<MachineId, Work>,
-    served: SharedMap<MachineId, Arc<Page>>,
-    /// How many these are, about: the map would have to count.
-    served_count: AtomicUsize,
-    /// How many answers are kept that nobody heard: mostly none.
-    kept: AtomicUsize,
+    /// What runs and changes nothing; what does is on the page of its machine.
+    reading: SharedMap<OperationId, Arc<Operation>>,
+    pages: Pages,
     recent: Recent,
     metrics: Metrics,
     audit: Audit,
-}
-
-/// Where it is written down who changed a machine last; empty when that is too long ago to matter.
-///
-/// An operation looks it up when it begins, and keeps it. It stays in the map while one does, so that
-/// what is written on it is found.
-pub(super) type Page = Mutex<Option<Served>>;
-
-/// Who changed a machine last, and since when nobody else has.
-#[derive(Debug)]
-pub(super) struct Served {
-    instance: Instance,
-    since: Instant,
-    /// By then it has forgotten.
-    until: Instant,
-}
-
-/// What is known of the work on one machine. It is small, since every operation moves one in and out.
-#[derive(Debug)]
-enum Work {
-    Running(Arc<Operation>),
-    MayRun(Box<Hold>),
-    /// With nobody there to hear it.
-    Answered(Box<Kept>),
 }
 
 /// An answer that is kept for the retry.
@@ -154,16 +129,20 @@ pub struct Conflict {
 impl Ledger {
     /// Every operation that ends is told to `metrics`.
     pub fn new(metrics: Metrics, audit: Audit) -> Self {
+        Self::knowing(MOST_SERVED, metrics, audit)
+    }
+
+    /// Knows of so many machines at most who changed them last.
+    fn knowing(most_served: usize, metrics: Metrics, audit: Audit) -> Self {
+        // A random start keeps the ids of two broker processes apart in logs.
+        let first_id = rand::random();
         Self(Arc::new(Books {
-            // A random start keeps the ids of two broker processes apart in logs.
-            next_id: AtomicU64::new(rand::random()),
-            reading: SharedMap::default(),
-            running_count: AtomicUsize::new(0),
+            first_id,
+            next_id: AtomicU64::new(first_id),
+            ended: AtomicU64::new(0),
             idle: Notify::new(),
-            machines: SharedMap::default(),
-            served: SharedMap::default(),
-            served_count: AtomicUsize::new(0),
-            kept: AtomicUsize::new(0),
+            reading: SharedMap::default(),
+            pages: Pages::new(most_served),
             recent: Recent::default(),
             metrics,
             audit,
@@ -195,7 +174,7 @@ impl Ledger {
 
     /// Opens an operation that changes nothing: any number of them may run on a machine.
     pub fn open(&self, request: Request, (now, deadline): (Instant, Instant)) -> Arc<Operation> {
-        let operation = self.record(request, (now, deadline), None);
+        let operation = self.record(request, (now, deadline), None, None);
         self.0.reading.insert(operation.id, Arc::clone(&operation));
         operation
     }
@@ -206,41 +185,31 @@ impl Ledger {
         request: Request,
         (now, deadline): (Instant, Instant),
     ) -> Result<Claim, Conflict> {
-        match self.0.machines.entry(request.machine.clone()) {
-            Entry::Vacant(free) => {
-                let operation = self.record(request, (now, deadline), None);
-                free.insert(Work::Running(Arc::clone(&operation)));
-                Ok(Claim::Start(operation))
+        let page = self.0.pages.of(&request.machine);
+        let mut notes = page.notes();
+        let hold = match notes.work() {
+            Some(Work::Running(running)) if request.repeats(&running.request) => {
+                running.extend(deadline);
+                return Ok(Claim::Join(Arc::clone(running)));
             }
-            Entry::Occupied(mut work) => {
-                let hold = match work.get() {
-                    Work::Running(running) if request.repeats(&running.request) => {
-                        running.extend(deadline);
-                        return Ok(Claim::Join(Arc::clone(running)));
-                    }
-                    Work::Running(running) => {
-                        return Err(Conflict {
-                            running: running.id,
-                            verb: running.request.verb,
-                            class: running.request.class.id.clone(),
-                        });
-                    }
-                    Work::Answered(kept)
-                        if request.repeats(&kept.request) && now < kept.at + KEEP_ANSWERS =>
-                    {
-                        return Ok(Claim::Remembered(Arc::clone(&kept.answer)));
-                    }
-                    Work::Answered(_) => {
-                        self.0.kept.fetch_sub(1, Ordering::AcqRel);
-                        None
-                    }
-                    Work::MayRun(hold) => Some(hold.clone()),
-                };
-                let operation = self.record(request, (now, deadline), hold);
-                work.insert(Work::Running(Arc::clone(&operation)));
-                Ok(Claim::Start(operation))
+            Some(Work::Running(running)) => {
+                return Err(Conflict {
+                    running: running.id,
+                    verb: running.request.verb,
+                    class: running.request.class.id.clone(),
+                });
             }
-        }
+            Some(Work::Answered(kept))
+                if request.repeats(&kept.request) && now < kept.at + KEEP_ANSWERS =>
+            {
+                return Ok(Claim::Remembered(Arc::clone(&kept.answer)));
+            }
+            Some(Work::MayRun(hold)) => Some(hold.clone()),
+            Some(Work::Answered(_)) | None => None,
+        };
+        let operation = self.record(request, (now, deadline), hold, Some(Arc::clone(&page)));
+        self.0.pages.put(&mut notes, Some(Work::Running(Arc::clone(&operation))));
+        Ok(Claim::Start(operation))
     }
 
     fn record(
@@ -248,14 +217,10 @@ impl Ledger {
         request: Request,
         times: (Instant, Instant),
         hold: Option<Box<Hold>>,
+        page: Option<Arc<Page>>,
     ) -> Arc<Operation> {
-        let id = OperationId(self.0.next_id.fetch_add(1, Ordering::Relaxed));
-        let changes = request.verb.is_mutation();
-        let page = changes.then(|| self.0.served.get(&request.machine)).flatten();
-        let page = page.map(|page| Arc::clone(&page));
-        let operation = Operation::new(self.clone(), id, request, times, hold, page);
-        self.0.running_count.fetch_add(1, Ordering::AcqRel);
-        operation
+        let id = OperationId(self.0.next_id.fetch_add(1, Ordering::AcqRel));
+        Operation::new(self.clone(), id, request, times, hold, page)
     }
 
     /// Takes an ended operation off the books. Called once per operation, by its settling.
@@ -265,11 +230,11 @@ impl Ledger {
         outcome: &Outcome,
         (now, took): (Instant, Duration),
     ) {
-        if operation.request.verb.is_mutation() {
-            self.release(operation, outcome, now);
+        if let Some(page) = &operation.page {
+            self.release(operation, page, outcome, now);
         } else {
             self.0.reading.remove(&operation.id);
-            if self.0.kept.load(Ordering::Acquire) > 0
+            if self.0.pages.kept() > 0
                 && let Outcome::Answered(answer) = outcome
             {
                 self.forget_absent(operation, answer);
@@ -280,9 +245,20 @@ impl Ledger {
             self.0.metrics.operation_ended(operation, outcome, took);
             self.0.recent.push(operation, outcome, (now, took));
         }
-        if self.0.running_count.fetch_sub(1, Ordering::AcqRel) == 1 {
+        // Of several that end at once, the last one finds that as many ended as began.
+        if self.0.ended.fetch_add(1, Ordering::AcqRel) + 1 == self.began() {
             self.0.idle.notify_waiters();
         }
+    }
+
+    fn began(&self) -> u64 {
+        self.0.next_id.load(Ordering::Acquire).wrapping_sub(self.0.first_id)
+    }
+
+    fn is_idle(&self) -> bool {
+        // In this order: nothing can end that has not begun.
+        let ended = self.0.ended.load(Ordering::Acquire);
+        ended == self.began()
     }
 
     /// For how long nobody but `instance` has changed the machine, as far as we know: what it remembers
@@ -303,71 +279,33 @@ impl Ledger {
         if resumed {
             return None;
         }
-        let alone = self.on_page(operation, |served| {
-            served.as_ref().filter(|served| served.instance == *instance).map(|served| served.since)
-        });
-        let since = alone.flatten();
-        Some(since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since)))
+        let notes = operation.page.as_ref().map(|page| page.notes());
+        let served = notes.as_ref().and_then(|notes| notes.served());
+        let alone = served.filter(|served| served.instance == *instance);
+        Some(alone.map_or(Duration::ZERO, |alone| now.saturating_duration_since(alone.since)))
     }
 
-    /// Looks at the page of the operation's machine, if there is one by now.
-    fn on_page<T>(
-        &self,
-        operation: &Operation,
-        look: impl FnOnce(&mut Option<Served>) -> T,
-    ) -> Option<T> {
-        match &operation.page {
-            Some(page) => Some(look(&mut lock(page))),
-            None => {
-                let page = self.0.served.get(&operation.request.machine)?;
-                Some(look(&mut lock(&page)))
-            }
-        }
-    }
-
-    /// The page of a machine, or a new one, unless there are too many.
-    fn new_page(&self, machine: &MachineId) -> Option<Arc<Page>> {
-        let full = self.0.served_count.load(Ordering::Acquire) >= MOST_SERVED;
-        match self.0.served.entry(machine.clone()) {
-            Entry::Occupied(page) => Some(Arc::clone(page.get())),
-            Entry::Vacant(_) if full => None,
-            Entry::Vacant(free) => {
-                self.0.served_count.fetch_add(1, Ordering::AcqRel);
-                Some(Arc::clone(&free.insert(Arc::default())))
-            }
-        }
-    }
-
-    fn note_served(&self, operation: &Operation, now: Instant) {
+    fn note_served(&self, operation: &Operation, notes: &mut Notes, now: Instant) {
         let Some(session) = operation.session() else { return };
         if operation.delivery() == Delivery::NotSent {
             return;
         }
-        let instance = &session.info().instance;
-        let first = || Served {
-            instance: instance.clone(),
-            since: operation.submitted,
-            until: now + REMEMBERED_FOR,
-        };
-        let write = |served: &mut Option<Served>| match served {
-            Some(served) if served.instance == *instance => served.until = now + REMEMBERED_FOR,
-            other => *other = Some(first()),
-        };
-        if self.on_page(operation, write).is_none()
-            && let Some(page) = self.new_page(&operation.request.machine)
-        {
-            write(&mut lock(&page));
+        let (instance, until) = (&session.info().instance, now + REMEMBERED_FOR);
+        match notes.served_mut() {
+            Some(served) if served.instance == *instance => served.until = until,
+            _ => self.0.pages.put_served(notes, || Served {
+                instance: instance.clone(),
+                since: operation.submitted,
+                until,
+            }),
         }
     }
 
     /// Frees the machine, or leaves on it what a retry has to know.
-    fn release(&self, operation: &Operation, outcome: &Outcome, now: Instant) {
-        self.note_served(operation, now);
-        let Entry::Occupied(mut work) = self.0.machines.entry(operation.request.machine.clone())
-        else {
-            return;
-        };
-        if !matches!(work.get(), Work::Running(running) if running.id == operation.id) {
+    fn release(&self, operation: &Operation, page: &Arc<Page>, outcome: &Outcome, now: Instant) {
+        let mut notes = page.notes();
+        self.note_served(operation, &mut notes, now);
+        if !matches!(notes.work(), Some(Work::Running(running)) if running.id == operation.id) {
             return;
         }
         let left = match outcome {
@@ -401,54 +339,65 @@ impl Ledger {
                 }))
             }),
         };
-        match left {
-            Some(left) => drop(work.insert(left)),
-            None => drop(work.remove()),
+        self.0.pages.put(&mut notes, left);
+        // There was no room for who served it. The map is not to grow until somebody tidies up.
+        if notes.say_nothing() {
+            drop(notes);
+            self.0.pages.let_go(&operation.request.machine, page);
         }
     }
 
     /// Keeps a success that nobody heard for the retry, unless the machine has new work by now.
     pub(super) fn keep(&self, operation: &Operation, answer: &Arc<Answer>) {
-        let full = self.0.kept.load(Ordering::Acquire) >= MOST_KEPT;
+        let full = self.0.pages.kept() >= MOST_KEPT;
         if !operation.request.verb.is_mutation() || !answer.code.is_ok() || full {
             return;
         }
-        if let Entry::Vacant(free) = self.0.machines.entry(operation.request.machine.clone()) {
-            self.0.kept.fetch_add(1, Ordering::AcqRel);
-            free.insert(Work::Answered(Box::new(Kept {
+        // Not the operation's own page, which may have been let go when the operation ended.
+        let page = self.0.pages.of(&operation.request.machine);
+        let mut notes = page.notes();
+        if notes.work().is_none() {
+            let kept = Kept {
                 request: operation.request.clone(),
                 answer: Arc::new(answer.detached()),
                 at: Instant::now(),
-            })));
+            };
+            self.0.pages.put(&mut notes, Some(Work::Answered(Box::new(kept))));
         }
     }
 
     /// Forgets kept answers about machines that a status or list answer no longer shows: a create
     /// that is asked for again must then be executed again.
     fn forget_absent(&self, operation: &Operation, answer: &Answer) {
-        let request = &operation.request;
-        let absent: Box<dyn Fn(&str) -> bool> = match (request.verb, &answer.payload) {
+        let (request, pages) = (&operation.request, &self.0.pages);
+        let forget = |notes: &mut Notes, is_absent: &dyn Fn(&str) -> bool| {
+            if let Some(Work::Answered(kept)) = notes.work()
+                && kept.request.class.id == request.class.id
+                && kept.at <= operation.submitted
+                && is_absent(&kept.request.machine.name)
+            {
+                pages.put(notes, None);
+            }
+        };
+        match (request.verb, &answer.payload) {
             (Verb::GetStatus, _) if answer.code == Code::NOT_FOUND => {
-                Box::new(|machine| machine == &*request.machine.name)
+                let Some(page) = pages.known(&request.machine) else { return };
+                let mut notes = page.notes();
+                forget(&mut notes, &|_| true);
+                if notes.say_nothing() {
+                    drop(notes);
+                    pages.let_go(&request.machine, &page);
+                }
             }
             (Verb::List, Payload::List(machines))
                 if answer.code.is_ok() && request.words.provider_id.is_empty() =>
             {
                 let shown: HashSet<&str> =
                     machines.iter().map(|machine| machine.machine_name.as_str()).collect();
-                Box::new(move |machine| !shown.contains(machine))
+                pages.tidy(|notes| forget(notes, &|machine| !shown.contains(machine)));
             }
-            _ => return,
-        };
-        let forget = |kept: &Request, at: Instant| {
-            kept.class.id == request.class.id
-                && at <= operation.submitted
-                && absent(&kept.machine.name)
-        };
-        self.retain(|work| match work {
-            Work::Answered(kept) => !forget(&kept.request, kept.at),
-            Work::Running(_) | Work::MayRun(_) => true,
-        });
+            _ => {}
+        }
     }
 
     /// Who changed the operation's machine last, as far as we know, if it was another than `instance`.
@@ -457,29 +406,33 @@ impl Ledger {
         operation: &Operation,
         instance: &Instance,
     ) -> Option<Instance> {
-        let another = |served: &mut Option<Served>| {
-            let other = served.as_ref().filter(|served| served.instance != *instance);
-            other.map(|served| served.instance.clone())
-        };
-        self.on_page(operation, another).flatten()
+        let notes = operation.page.as_ref()?.notes();
+        let another = notes.served().filter(|served| served.instance != *instance)?;
+        Some(another.instance.clone())
     }
 
     /// The machines that are held for what may still run.
     pub fn holds(&self) -> Vec<(MachineId, Hold)> {
-        let held = self.0.machines.iter().filter_map(|entry| match entry.value() {
-            Work::MayRun(hold) => Some((entry.key().clone(), Hold::clone(hold))),
-            Work::Running(_) | Work::Answered(_) => None,
-        });
-        held.collect()
+        if self.0.pages.held() == 0 {
+            return Vec::new();
+        }
+        self.0.pages.all(|machine, notes| match notes.work() {
+            Some(Work::MayRun(hold)) => Some((machine.clone(), Hold::clone(hold))),
+            Some(Work::Running(_) | Work::Answered(_)) | None => None,
+        })
     }
 
     pub fn running(&self) -> Vec<Arc<Operation>> {
-        let changing = self.0.machines.iter().filter_map(|entry| match entry.value() {
-            Work::Running(operation) => Some(Arc::clone(operation)),
-            Work::MayRun(_) | Work::Answered(_) => None,
+        // There may be very many pages to look at.
+        if self.is_idle() {
+            return Vec::new();
+        }
+        let mut running = self.0.pages.all(|_, notes| match notes.work() {
+            Some(Work::Running(operation)) => Some(Arc::clone(operation)),
+            Some(Work::MayRun(_) | Work::Answered(_)) | None => None,
         });
-        let reading = self.0.reading.iter().map(|entry| Arc::clone(entry.value()));
-        changing.chain(reading).collect()
+        running.extend(self.0.reading.iter().map(|entry| Arc::clone(entry.value())));
+        running
     }
 
     /// The newest `most` finished operations, newest first.
@@ -497,7 +450,7 @@ impl Ledger {
         let mut idle = std::pin::pin!(self.0.idle.notified());
         loop {
             idle.as_mut().enable();
-            if self.0.running_count.load(Ordering::Acquire) == 0 {
+            if self.is_idle() {
                 return;
             }
             idle.as_mut().await;
@@ -507,31 +460,17 @@ impl Ledger {
 
     /// Drops what is too old to matter, so that machines that never come back cost nothing.
     pub fn forget_old(&self) {
-        let now = Instant::now();
-        self.0.served.retain(|_, page| {
-            let mut served = lock(page);
-            served.take_if(|served| now >= served.until);
-            served.is_some() || Arc::strong_count(page) > 1
-        });
-        self.0.served_count.store(self.0.served.len(), Ordering::Release);
-        self.retain(|work| match work {
-            Work::Running(_) => true,
-            Work::MayRun(hold) => now < hold.until,
-            Work::Answered(kept) => now < kept.at + KEEP_ANSWERS,
-        });
-    }
-
-    fn retain(&self, keep: impl Fn(&Work) -> bool) {
-        self.0.machines.retain(|_, work| {
-            let keep = keep(work);
-            if !keep && matches!(work, Work::Answered(_)) {
-                self.0.kept.fetch_sub(1, Ordering::AcqRel);
+        let (now, pages) = (Instant::now(), &self.0.pages);
+        pages.tidy(|notes| {
+            pages.forget_served(notes, now);
+            let is_old = match notes.work() {
+                Some(Work::MayRun(hold)) => now >= hold.until,
+                Some(Work::Answered(kept)) => now >= kept.at + KEEP_ANSWERS,
+                Some(Work::Running(_)) | None => false,
+            };
+            if is_old {
+                pages.put(notes, None);
             }
-            keep
         });
     }
-}
-
-fn lock(page: &Page) -> MutexGuard<'_, Option<Served>> {
-    page.lock().expect("no panic while locked")
 }

@@ -5,18 +5,15 @@
 //! machine. Of what ended, the latest of each machine counts, success or not: whoever was last at a
 //! machine knows it as it is, and what others remember of it is out of date.
 
-use std::sync::Arc;
-
 use broker_proto::v1;
-use dashmap::Entry;
 use tokio::time::Instant;
 
-use super::{Hold, Ledger, REMEMBERED_FOR, RESUMED_FOR, Served, Work, lock};
+use super::{Hold, Ledger, Notes, REMEMBERED_FOR, RESUMED_FOR, Served, Work};
 use crate::{
     catalog::valid_name,
-    driver::{DriverKey, MachineId, Realm, Verb},
+    driver::{DriverKey, Instance, MachineId, Realm, Verb},
     operation::{Code, Delivery, duration},
-    session::{self, SessionHandle},
+    session,
 };
 
 /// How many machines may be held by what drivers say they still run.
@@ -70,44 +67,47 @@ impl Ledger {
         stranger: bool,
     ) -> Option<MachineId> {
         let told = Told::read(resumed, driver)?;
+        let page = self.0.pages.of(&told.machine);
+        let mut notes = page.notes();
         let latest = told.end.is_none()
-            || self.touched(&told, driver, stranger) && !self.runs_elsewhere(&told, driver);
-        self.hold_for(&told, driver, stranger && latest);
+            || self.touched(&told, &mut notes, driver, stranger)
+                && !runs_elsewhere(&notes, &driver.instance);
+        self.hold_for(&told, &mut notes, driver, stranger && latest);
+        if notes.say_nothing() {
+            drop(notes);
+            self.0.pages.let_go(&told.machine, &page);
+        }
         (!latest).then_some(told.machine)
     }
 
     /// Writes down when a driver that was a stranger was last at a machine. Says whether no other
     /// instance was there later.
-    fn touched(&self, told: &Told, driver: &session::Info, stranger: bool) -> bool {
-        let page = if stranger {
-            self.new_page(&told.machine)
-        } else {
-            self.0.served.get(&told.machine).map(|page| Arc::clone(&page))
-        };
-        let Some(page) = page else { return true };
-        let until = Instant::now() + REMEMBERED_FOR;
-        match &mut *lock(&page) {
+    fn touched(
+        &self,
+        told: &Told,
+        notes: &mut Notes,
+        driver: &session::Info,
+        stranger: bool,
+    ) -> bool {
+        match notes.served() {
             Some(served) if served.instance == driver.instance => true,
             Some(served) if served.since >= told.at => false,
-            served if stranger => {
-                let instance = driver.instance.clone();
-                *served = Some(Served { instance, since: told.at, until });
+            _ => {
+                if stranger {
+                    let until = Instant::now() + REMEMBERED_FOR;
+                    self.0.pages.put_served(notes, || Served {
+                        instance: driver.instance.clone(),
+                        since: told.at,
+                        until,
+                    });
+                }
                 true
             }
-            _ => true,
-        }
-    }
-
-    fn runs_elsewhere(&self, told: &Told, driver: &session::Info) -> bool {
-        let elsewhere = |session: &SessionHandle| session.info().instance != driver.instance;
-        match self.0.machines.get(&told.machine).as_deref() {
-            Some(Work::Running(operation)) => operation.session().is_some_and(elsewhere),
-            _ => false,
         }
     }
 
     /// Holds a machine for what a driver says of it, or lets it go.
-    fn hold_for(&self, told: &Told, driver: &session::Info, knows_more: bool) {
+    fn hold_for(&self, told: &Told, notes: &mut Notes, driver: &session::Info, knows_more: bool) {
         let until = Instant::now() + RESUMED_FOR;
         let hold = || {
             Work::MayRun(Box::new(Hold {
@@ -127,32 +127,36 @@ impl Ledger {
             }))
         };
         let failed = told.end.is_some_and(|code| !code.is_ok());
-        let full = self.0.machines.len() >= MOST_RESUMED;
-        match self.0.machines.entry(told.machine.clone()) {
-            Entry::Occupied(mut work) => match work.get_mut() {
-                Work::MayRun(held) if held.belongs_to(driver) && failed => drop(work.remove()),
-                // What we know of it ourselves stays: which operation it is, how far it got (what ended
-                // may have been an earlier one), and whether it may be answered from memory.
-                Work::MayRun(held) if held.belongs_to(driver) => {
+        let next = match notes.work() {
+            Some(Work::MayRun(held)) if held.belongs_to(driver) && failed => None,
+            // What we know of it ourselves stays: which operation it is, how far it got (what ended
+            // may have been an earlier one), and whether it may be answered from memory.
+            Some(Work::MayRun(held)) if held.belongs_to(driver) => {
+                if let Some(held) = notes.hold_mut() {
                     (held.is_over, held.since, held.until) = (told.end.is_some(), told.at, until);
                 }
-                // What runs counts for more than what is over, and that for less than what came later.
-                Work::MayRun(held) if held.is_over && told.end.is_none() => {
-                    work.insert(hold());
-                }
-                Work::MayRun(held) if held.is_over && knows_more && held.since < told.at => {
-                    if failed {
-                        drop(work.remove())
-                    } else {
-                        drop(work.insert(hold()))
-                    }
-                }
-                _ => {}
-            },
+                return;
+            }
+            // What runs counts for more than what is over, and that for less than what came later.
+            Some(Work::MayRun(held)) if held.is_over && told.end.is_none() => Some(hold()),
+            Some(Work::MayRun(held)) if held.is_over && knows_more && held.since < told.at => {
+                (!failed).then(hold)
+            }
+            Some(_) => return,
             // Its caller was told, or we waited for it as long as it could run.
-            Entry::Vacant(_) if failed || (told.end.is_some() && !knows_more) => {}
-            Entry::Vacant(_) if full => {}
-            Entry::Vacant(free) => drop(free.insert(hold())),
+            None if failed || (told.end.is_some() && !knows_more) => return,
+            None if self.0.pages.held() >= MOST_RESUMED => return,
+            None => Some(hold()),
+        };
+        self.0.pages.put(notes, next);
+    }
+}
+
+fn runs_elsewhere(notes: &Notes, instance: &Instance) -> bool {
+    match notes.work() {
+        Some(Work::Running(operation)) => {
+            operation.session().is_some_and(|session| session.info().instance != *instance)
         }
+        _ => false,
     }
 }

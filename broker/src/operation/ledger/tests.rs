@@ -3,7 +3,14 @@
 mod model;
 mod stage;
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
 
 use proptest::prelude::*;
 use tokio::{
@@ -12,7 +19,10 @@ use tokio::{
 };
 
 use self::stage::Stage;
-use crate::driver::Verb;
+use super::{Answer, Claim, Ledger, Payload};
+use crate::{
+    audit::Audit, driver::Verb, metrics::Metrics, operation::Ticket, session::Ticket as _,
+};
 
 /// What may happen. Machines, drivers and operations are named by number.
 #[derive(Clone, Debug)]
@@ -88,20 +98,64 @@ proptest! {
 
     #[test]
     fn whatever_happens_the_books_say_what_the_model_says(
-        events in prop::collection::vec(event(), 1..60)
+        // How many machines it may be known of who changed them last.
+        most_served in 0..=MACHINES,
+        events in prop::collection::vec(event(), 1..60),
     ) {
         let clock = runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         clock.expect("a runtime without threads").block_on(async {
             // Ends may be older than the broker, and monotonic clocks begin somewhere.
             advance(Duration::from_secs(10_000)).await;
-            let mut stage = Stage::new();
+            let mut stage = Stage::new(most_served);
             for event in events {
                 stage.happens(event).await;
                 stage.agrees();
             }
-            stage.ends();
+            stage.ends().await;
         });
     }
+}
+
+/// Nothing is kept of the machine, so that its page goes with each operation while others come for it.
+#[test]
+fn at_most_one_operation_runs_on_a_machine_whose_page_comes_and_goes() {
+    const THREADS: usize = 4;
+    const TRIES: usize = 2_000;
+    let ledger = Ledger::knowing(0, Metrics::default(), Audit::default());
+    let (running, started) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let claims = |verb: Verb| {
+        for number in 0..TRIES {
+            let request = stage::request(verb, "worker-0", "");
+            let times = (now(), now() + Duration::from_secs(60));
+            let Ok(Claim::Start(operation)) = ledger.claim(request, times) else { continue };
+            started.fetch_add(1, Ordering::AcqRel);
+            assert_eq!(running.fetch_add(1, Ordering::AcqRel), 0, "it runs twice");
+            let waiter = (number % 2 == 0).then(|| operation.wait());
+            let ticket = Ticket::new(Arc::clone(&operation));
+            if number % 16 == 0 {
+                ledger.forget_old();
+            }
+            assert_eq!(running.fetch_sub(1, Ordering::AcqRel), 1);
+            // What nobody heard is kept for the next one of this verb.
+            match number % 3 {
+                0 => ticket.answered(Answer::ok(Payload::None), now()),
+                _ => drop(ticket),
+            }
+            drop(waiter);
+        }
+    };
+    thread::scope(|threads| {
+        for number in 0..THREADS {
+            let verb = if number % 2 == 0 { Verb::Create } else { Verb::Delete };
+            threads.spawn(move || claims(verb));
+        }
+    });
+    assert!(started.load(Ordering::Acquire) >= THREADS);
+    assert!(ledger.is_idle());
+    // Of those that came and went at once, a page may be left until somebody tidies up.
+    ledger.forget_old();
+    let kept = ledger.0.pages.kept();
+    assert_eq!(ledger.0.pages.counted(), kept);
 }
 
 /// In both the stage and the model.

@@ -96,14 +96,22 @@ impl Model {
         Some(alone.map_or(Duration::ZERO, |last| now() - last.since))
     }
 
-    pub(super) fn ends(&mut self, attempt: &Attempt, end: End) {
+    /// Whether there is anything to be said of the machine.
+    pub(super) fn is_known(&self) -> bool {
+        self.work != Work::None || self.last.is_some()
+    }
+
+    pub(super) fn ends(&mut self, attempt: &Attempt, end: End, has_room: bool) {
         if let Some(driver) = attempt.driver
             && (attempt.sent || end != End::Lost)
         {
             let until = now() + REMEMBERED_FOR;
             match &mut self.last {
                 Some(last) if last.driver == driver => last.until = until,
-                last => *last = Some(Last { driver, since: attempt.submitted, until }),
+                last if last.is_some() || has_room => {
+                    *last = Some(Last { driver, since: attempt.submitted, until });
+                }
+                _ => {}
             }
         }
         let as_before = attempt.met.clone().map_or(Work::None, Work::Held);
@@ -130,14 +138,15 @@ impl Model {
     }
 
     /// Says whether what the driver remembers of the machine is out of date. `works`: who is at it now.
-    pub(super) fn is_told(&mut self, told: &Telling, works: Option<usize>) -> bool {
+    pub(super) fn is_told(&mut self, told: &Telling, works: Option<usize>, has_room: bool) -> bool {
         let at = now() - told.age;
         let (driver, until) = (told.driver, now() + RESUMED_FOR);
         let mut outdated = false;
         if told.end.is_some() {
             let other = self.last.as_ref().filter(|last| last.driver != driver);
             let later = other.is_some_and(|last| last.since >= at);
-            if told.stranger && !later && self.last.as_ref().is_none_or(|l| l.driver != driver) {
+            let may = self.last.as_ref().map_or(has_room, |last| last.driver != driver);
+            if told.stranger && !later && may {
                 self.last = Some(Last { driver, since: at, until: now() + REMEMBERED_FOR });
             }
             outdated = later || works.is_some_and(|works| works != driver);

@@ -27,6 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 pub(super) struct Stage {
     ledger: Ledger,
+    /// Of so many machines it may be known who was last there.
+    most_served: usize,
     class: Arc<Class>,
     drivers: Vec<(SessionHandle, Session)>,
     models: [Model; MACHINES],
@@ -43,11 +45,12 @@ struct Live {
 }
 
 impl Stage {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(most_served: usize) -> Self {
         let class = Static::sample().classes().remove(0);
         let drivers = (0..DRIVERS).map(|number| driver(number, &key(&class))).collect();
-        let ledger = Ledger::new(Metrics::default(), Audit::default());
-        Self { ledger, class, drivers, models: Default::default(), live: Vec::new() }
+        let ledger = Ledger::knowing(most_served, Metrics::default(), Audit::default());
+        let (models, live) = Default::default();
+        Self { ledger, most_served, class, drivers, models, live }
     }
 
     pub(super) async fn happens(&mut self, event: Event) {
@@ -82,7 +85,7 @@ impl Stage {
                     let mut live = self.live.remove(at);
                     live.ticket.refused();
                     live.attempt.sent = false;
-                    self.models[live.machine].ends(&live.attempt, End::Lost);
+                    self.ends_there(live.machine, &live.attempt, End::Lost);
                     hears(&live.waiters, |outcome| matches!(outcome, Outcome::Lost));
                 }
             }
@@ -90,7 +93,7 @@ impl Stage {
                 if at < self.live.len() {
                     let live = self.live.remove(at);
                     drop(live.ticket);
-                    self.models[live.machine].ends(&live.attempt, End::Lost);
+                    self.ends_there(live.machine, &live.attempt, End::Lost);
                     hears(&live.waiters, |outcome| matches!(outcome, Outcome::Lost));
                 }
             }
@@ -158,7 +161,7 @@ impl Stage {
             false => (Answer::failed(Code::RESOURCE_EXHAUSTED, String::new()), End::Failure),
         };
         live.ticket.answered(answer.clone(), now());
-        self.models[live.machine].ends(&live.attempt, end);
+        self.ends_there(live.machine, &live.attempt, end);
         hears(
             &live.waiters,
             |outcome| matches!(outcome, Outcome::Answered(heard) if **heard == answer),
@@ -187,8 +190,19 @@ impl Stage {
         let outdated = self.ledger.resumed(&resumed, info, told.stranger);
         let works = self.live.iter().find(|live| live.machine == told.machine);
         let works = works.and_then(|live| live.attempt.driver);
-        let expected = self.models[told.machine].is_told(told, works);
+        let has_room = self.has_room();
+        let expected = self.models[told.machine].is_told(told, works, has_room);
         assert_eq!(outdated, expected.then(|| self.machine(told.machine)));
+    }
+
+    fn ends_there(&mut self, machine: usize, attempt: &Attempt, end: End) {
+        let has_room = self.has_room();
+        self.models[machine].ends(attempt, end, has_room);
+    }
+
+    fn has_room(&self) -> bool {
+        let known = self.models.iter().filter(|model| model.last.is_some()).count();
+        known < self.most_served
     }
 
     /// What the books show is what the model holds.
@@ -204,27 +218,22 @@ impl Stage {
             let hold = holds.iter().find(|(machine, _)| *machine == self.machine(number));
             assert_eq!(hold.map(|(_, hold)| held(hold)), model.hold(), "machine {number}");
         }
+        let known = self.models.iter().filter(|model| model.is_known()).count();
+        assert_eq!(self.ledger.0.pages.counted(), known, "pages");
     }
 
     /// When everything is over and old, the books are empty.
-    pub(super) fn ends(mut self) {
+    pub(super) async fn ends(mut self) {
         self.live.clear();
         assert!(self.ledger.idle().now_or_never().is_some(), "something still runs");
         assert_eq!(self.ledger.running().len(), 0);
+        advance(Duration::from_secs(3600)).await;
+        self.ledger.forget_old();
+        assert_eq!(self.ledger.0.pages.counted(), 0);
     }
 
     fn request(&self, machine: usize, verb: Verb, request_id: &str) -> Request {
-        Request {
-            verb,
-            class: Arc::clone(&self.class),
-            secret_revision: 0,
-            key: key(&self.class),
-            machine: self.machine(machine),
-            words: Arc::new(Words { request_id: request_id.to_owned(), ..Words::default() }),
-            attempt: 1,
-            trace: None,
-            catalog_age: None,
-        }
+        request_of(&self.class, verb, self.machine(machine), request_id)
     }
 
     fn machine(&self, number: usize) -> MachineId {
@@ -254,6 +263,27 @@ fn held(hold: &super::super::Hold) -> Held {
         delivery: hold.delivery,
         since: hold.since,
         until: hold.until,
+    }
+}
+
+/// A request as any other, for a machine of the sample's class.
+pub(super) fn request(verb: Verb, machine: &str, request_id: &str) -> Request {
+    let class = Static::sample().classes().remove(0);
+    let machine = MachineId::new(class.realm.clone(), machine.into());
+    request_of(&class, verb, machine, request_id)
+}
+
+fn request_of(class: &Arc<Class>, verb: Verb, machine: MachineId, request_id: &str) -> Request {
+    Request {
+        verb,
+        class: Arc::clone(class),
+        secret_revision: 0,
+        key: key(class),
+        machine,
+        words: Arc::new(Words { request_id: request_id.to_owned(), ..Words::default() }),
+        attempt: 1,
+        trace: None,
+        catalog_age: None,
     }
 }
 
