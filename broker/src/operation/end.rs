@@ -2,7 +2,10 @@
 
 use std::{
     mem,
-    sync::{Arc, Mutex, MutexGuard, OnceLock},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll, Waker},
 };
 
@@ -14,12 +17,17 @@ use super::Outcome;
 /// Whether an operation is over, and whom that concerns.
 #[derive(Debug, Default)]
 pub(super) struct End {
-    outcome: OnceLock<Outcome>,
-    listeners: Mutex<Listeners>,
+    /// As the state says, for those who only ask whether it is.
+    has_come: AtomicBool,
+    state: Mutex<State>,
 }
 
-/// There is nearly always one.
-type Listeners = SmallVec<[Listener; 1]>;
+#[derive(Debug, Default)]
+struct State {
+    outcome: Option<Outcome>,
+    /// There is nearly always one.
+    listeners: SmallVec<[Listener; 1]>,
+}
 
 /// Who is told, each for the waiter of this number.
 #[derive(Debug)]
@@ -35,24 +43,30 @@ enum Ear {
 }
 
 impl End {
-    fn listeners(&self) -> MutexGuard<'_, Listeners> {
-        self.listeners.lock().expect("no panic while locked")
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic while locked")
     }
 
     pub(super) fn has_come(&self) -> bool {
-        self.outcome.get().is_some()
+        self.has_come.load(Ordering::Acquire)
     }
 
     pub(super) fn outcome(&self) -> Option<Outcome> {
-        self.outcome.get().cloned()
+        // Mostly it is asked for at once, when it cannot have come.
+        if !self.has_come() {
+            return None;
+        }
+        self.state().outcome.clone()
     }
 
     /// Settles it and tells everyone.
     pub(super) fn come(&self, outcome: Outcome) {
-        // It comes once: there is one ticket. Whoever begins to listen looks for it under the lock, so
-        // they find it there or are found here.
-        self.outcome.set(outcome).ok();
-        let listeners = mem::take(&mut *self.listeners());
+        let listeners = {
+            let mut state = self.state();
+            state.outcome = Some(outcome);
+            self.has_come.store(true, Ordering::Release);
+            mem::take(&mut state.listeners)
+        };
         for listener in listeners {
             match listener.ear {
                 Ear::Task(waker) => waker.wake(),
@@ -62,33 +76,33 @@ impl End {
     }
 
     pub(super) fn poll(&self, waiter: u64, context: &mut Context<'_>) -> Poll<Outcome> {
-        let mut listeners = self.listeners();
-        if let Some(outcome) = self.outcome.get() {
+        let mut state = self.state();
+        if let Some(outcome) = &state.outcome {
             return Poll::Ready(outcome.clone());
         }
         let waker = context.waker();
-        match listeners.iter_mut().find(|listener| listener.waiter == waiter) {
+        match state.listeners.iter_mut().find(|listener| listener.waiter == waiter) {
             Some(Listener { ear: Ear::Task(known), .. }) => known.clone_from(waker),
             Some(listener) => listener.ear = Ear::Task(waker.clone()),
-            None => listeners.push(Listener { waiter, ear: Ear::Task(waker.clone()) }),
+            None => state.listeners.push(Listener { waiter, ear: Ear::Task(waker.clone()) }),
         }
         Poll::Pending
     }
 
     /// Rings the bell with `number` once it is over, which may be at once.
     pub(super) fn listen(&self, waiter: u64, bell: Arc<Bell>, number: usize) {
-        let mut listeners = self.listeners();
-        if self.has_come() {
-            drop(listeners);
+        let mut state = self.state();
+        if state.outcome.is_some() {
+            drop(state);
             bell.ring(number);
         } else {
-            listeners.push(Listener { waiter, ear: Ear::Bell(bell, number) });
+            state.listeners.push(Listener { waiter, ear: Ear::Bell(bell, number) });
         }
     }
 
     /// This waiter does not want to know any more.
     pub(super) fn ignore(&self, waiter: u64) {
-        self.listeners().retain(|listener| listener.waiter != waiter);
+        self.state().listeners.retain(|listener| listener.waiter != waiter);
     }
 }
 
