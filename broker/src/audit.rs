@@ -38,8 +38,9 @@ pub use self::{
     target::{Rotation, Size, Target},
 };
 
-/// How many bytes may wait for the disk: some ten thousand lines.
-const ROOM: usize = 8 * 1024 * 1024;
+/// How many bytes may wait for the disk: some hundred thousand lines, as come within half a second when all
+/// is busy. That long a disk may hang, such as when a file of a hundred megabytes is removed.
+const ROOM: usize = 64 * 1024 * 1024;
 /// How long a line waits for others.
 const GATHER: Duration = Duration::from_millis(10);
 

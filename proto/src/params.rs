@@ -47,11 +47,7 @@ impl Parts<'_> {
     fn room(&self) -> usize {
         const FIELDS: usize = 16 * 12;
         let native = self.native.as_ref().map_or(0, Native::room);
-        self.machine_class.len()
-            + self.machine_id.len()
-            + self.machine_name.len()
-            + native
-            + FIELDS
+        self.machine_class.len() + self.machine_id.len() + self.machine_name.len() + native + FIELDS
     }
 
     pub fn encode(&self) -> Params {
