@@ -52,6 +52,8 @@ struct Phases {
     duration: Histogram,
 }
 
+/// Of our own, since Prometheus' client locks each of its histograms: four of them cost an operation three
+/// times as much as these, which share a lock.
 #[derive(Clone, Copy, Debug, Default)]
 struct Histogram {
     /// The last one is of what is beyond all bounds.
