@@ -1,57 +1,85 @@
 //! A driver's frame, read field by field where it is what nearly all are: the answer to one operation.
 
-use prost::{DecodeError, Message as _, bytes::Bytes};
+use std::ops::Range;
+
+use prost::{
+    DecodeError, Message as _,
+    bytes::{Buf as _, Bytes},
+};
 
 use crate::{
     fields::{Fields, Value, text},
     passing::{DriverSide, OperationResult, driver_side::Response, operation_result::Payload},
 };
 
+/// What an answer is mostly of: these need no memory.
+const VERBS: [&str; 6] = ["create", "delete", "list", "get_status", "initialize", "get_volume_ids"];
+
 impl DriverSide {
     /// Reads a frame as it came: what is passed on of it stays where it is.
     pub fn read(frame: Bytes) -> Result<Self, DecodeError> {
-        match answer(&frame) {
-            Some(answer) => Ok(answer),
-            None => Self::decode(frame),
-        }
+        let Some(answer) = Answer::read(&frame) else { return Self::decode(frame) };
+        let Answer { id, verb, code, message, machine } = answer;
+        let payload = machine.map(|machine| Payload::Machine(cut(frame, machine)));
+        let result = OperationResult { code, message, payload, retry_after: None };
+        Ok(Self {
+            operation_id: id,
+            operation_type: verb,
+            response: Some(Response::Result(Box::new(result))),
+        })
     }
 }
 
-/// The frame, if it is an answer, and says nothing that is rare.
-fn answer(frame: &Bytes) -> Option<DriverSide> {
-    let (mut id, mut kind, mut result) = (0, None, None);
-    let mut fields = Fields(frame);
-    while let Some(field) = fields.next().ok()? {
-        match field {
-            (1, Value::Number(number)) => id = number as i32,
-            (2, Value::Bytes(bytes)) => kind = Some(bytes),
-            // Two of them would have to be merged.
-            (17, Value::Bytes(bytes)) if result.is_none() => result = Some(bytes),
-            _ => return None,
-        }
-    }
-    let result = outcome(frame, result?)?;
-    Some(DriverSide {
-        operation_id: id,
-        operation_type: kind.map_or_else(Bytes::new, |kind| frame.slice_ref(kind)),
-        response: Some(Response::Result(Box::new(result))),
-    })
+/// What a frame says that is an answer, and says nothing that is rare.
+#[derive(Default)]
+struct Answer {
+    id: i32,
+    verb: Bytes,
+    code: i32,
+    message: String,
+    /// Where in the frame it is.
+    machine: Option<Range<usize>>,
 }
 
-fn outcome(frame: &Bytes, encoded: &[u8]) -> Option<OperationResult> {
-    let mut result = OperationResult::default();
-    let mut fields = Fields(encoded);
-    while let Some(field) = fields.next().ok()? {
-        match field {
-            (1, Value::Number(code)) => result.code = code as i32,
-            (2, Value::Bytes(bytes)) => text(bytes).ok()?.clone_into(&mut result.message),
-            (4, Value::Bytes(machine)) => {
-                result.payload = Some(Payload::Machine(frame.slice_ref(machine)));
+impl Answer {
+    fn read(frame: &[u8]) -> Option<Self> {
+        let (mut answer, mut result) = (Self::default(), None);
+        let mut fields = Fields(frame);
+        while let Some(field) = fields.next().ok()? {
+            match field {
+                (1, Value::Number(number)) => answer.id = number as i32,
+                (2, Value::Bytes(bytes)) => answer.verb = verb(bytes),
+                // Two of them would have to be merged.
+                (17, Value::Bytes(bytes)) if result.is_none() => result = Some(bytes),
+                _ => return None,
             }
-            _ => return None,
         }
+        let mut fields = Fields(result?);
+        while let Some(field) = fields.next().ok()? {
+            match field {
+                (1, Value::Number(code)) => answer.code = code as i32,
+                (2, Value::Bytes(bytes)) => text(bytes).ok()?.clone_into(&mut answer.message),
+                (4, Value::Bytes(machine)) => {
+                    let start = machine.as_ptr().addr() - frame.as_ptr().addr();
+                    answer.machine = Some(start..start + machine.len());
+                }
+                _ => return None,
+            }
+        }
+        Some(answer)
     }
-    Some(result)
+}
+
+fn verb(bytes: &[u8]) -> Bytes {
+    let known = VERBS.into_iter().find(|verb| verb.as_bytes() == bytes);
+    known.map_or_else(|| Bytes::copy_from_slice(bytes), |known| known.as_bytes().into())
+}
+
+/// A part of what came, for which all else is let go.
+fn cut(mut frame: Bytes, part: Range<usize>) -> Bytes {
+    frame.truncate(part.end);
+    frame.advance(part.start);
+    frame
 }
 
 #[cfg(test)]
@@ -77,7 +105,7 @@ mod tests {
                 operation_type: kind,
                 response: Some(v1::driver_side::Response::Result(result)),
             }.encode_to_vec());
-            prop_assert_eq!(answer(&frame).is_none(), seconds.is_some(), "a rare one is not");
+            prop_assert_eq!(Answer::read(&frame).is_none(), seconds.is_some(), "a rare one is not");
             prop_assert_eq!(DriverSide::read(frame.clone()), DriverSide::decode(frame));
         }
 
@@ -91,8 +119,8 @@ mod tests {
             let twice = [&*nested, &[0x8a, 0x01, 2, 0x08, code & 0x7f]].concat();
             for frame in [bytes, nested, twice] {
                 let frame = Bytes::from(frame);
-                if let Some(read) = answer(&frame) {
-                    prop_assert_eq!(Ok(read), DriverSide::decode(frame));
+                if Answer::read(&frame).is_some() {
+                    prop_assert_eq!(DriverSide::read(frame.clone()), DriverSide::decode(frame));
                 }
             }
         }
