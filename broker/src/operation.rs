@@ -241,8 +241,10 @@ impl Operation {
         }
         // The ledger goes first: a caller that retries at once must not meet the ended operation.
         self.ledger.close(self, &outcome, (now, took));
-        self.end.come(outcome.clone());
-        if !self.is_wanted() {
+        self.end.come(outcome);
+        if !self.is_wanted()
+            && let Some(outcome) = self.end.outcome()
+        {
             self.ledger.unheard(self, &outcome);
             if let Outcome::Answered(answer) = outcome {
                 self.ledger.keep(self, &answer);

@@ -142,13 +142,16 @@ impl Submissions {
     }
 
     fn answer(&mut self, tag: u64, verb: Verb, result: Answer) {
+        // Nearly all are of this kind, and it is passed on as it came.
+        if let Ok(Answered { answer, .. }) = &result
+            && answer.code.is_ok()
+            && let Payload::Machine(machine) = &answer.payload
+        {
+            let length = machine.submitted_len(tag);
+            messages::put(length, &mut self.answers, |to| machine.submitted(tag, to));
+            return;
+        }
         let outcome = match (verb, payload(result)) {
-            // Nearly all are of this kind, and it is passed on as it came.
-            (_, Ok(Payload::Machine(machine))) => {
-                let length = machine.submitted_len(tag);
-                messages::put(length, &mut self.answers, |to| machine.submitted(tag, to));
-                return;
-            }
             (Verb::List, Ok(payload)) => Outcome::List(list(payload)),
             (Verb::GetVolumeIds, Ok(payload)) => Outcome::VolumeIds(volume_ids(payload)),
             (_, Ok(_)) => Outcome::Machine(MachineResponse::default()),
