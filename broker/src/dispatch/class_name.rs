@@ -73,36 +73,33 @@ impl ClassName {
         }
     }
 
-    /// What the catalog has under this name, with this apiVersion where it has none. Looked for once, until
-    /// the catalog changes.
-    pub(super) fn find(
-        &self,
-        catalog: &dyn Catalog,
-        api_version: Arc<str>,
-    ) -> Result<Arc<Found>, ClassId> {
-        if !self.api_version.is_empty()
-            && let Some(found) = &*self.found.load()
+    /// What the catalog has under this name, which has an apiVersion. Looked for once, until the catalog
+    /// changes.
+    pub(super) fn find(&self, catalog: &dyn Catalog) -> Result<Arc<Found>, ClassId> {
+        if let Some(found) = &*self.found.load()
             && found.version == catalog.version()
         {
             return Ok(Arc::clone(found));
         }
-        let id = self.id(api_version);
-        let found = Found::look(catalog, &id).map(Arc::new);
-        if !self.api_version.is_empty() {
-            // Also that there is none any more: what is gone is not kept alive here.
-            self.found.store(found.clone());
-        }
-        found.ok_or(id)
+        let found = self.look(catalog, self.api_version.clone());
+        // Also that there is none any more: what is gone is not kept alive here.
+        self.found.store(found.as_ref().ok().cloned());
+        found
     }
 
-    /// Its full name with this apiVersion, which a caller may leave out.
-    fn id(&self, api_version: Arc<str>) -> ClassId {
-        ClassId {
+    /// The same with this apiVersion, which a caller may leave out.
+    pub(super) fn look(
+        &self,
+        catalog: &dyn Catalog,
+        api_version: Arc<str>,
+    ) -> Result<Arc<Found>, ClassId> {
+        let id = ClassId {
             api_version,
             kind: self.kind.clone(),
             namespace: self.namespace.clone(),
             name: self.name.clone(),
-        }
+        };
+        Found::look(catalog, &id).map(Arc::new).ok_or(id)
     }
 }
 

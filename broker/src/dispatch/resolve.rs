@@ -114,14 +114,11 @@ impl Ask {
         registry: &Registry,
     ) -> Result<Request, Error> {
         self.check()?;
-        let api_version = match &*self.class.api_version {
-            "" => self.only_api_version(catalog, registry)?,
-            _ => self.class.api_version.clone(),
+        let found = match &*self.class.api_version {
+            "" => self.class.look(catalog, self.only_api_version(catalog, registry)?),
+            _ => self.class.find(catalog),
         };
-        let found = self
-            .class
-            .find(catalog, api_version)
-            .map_err(|missing| unknown_class(missing, catalog, registry))?;
+        let found = found.map_err(|missing| unknown_class(missing, catalog, registry))?;
         if let Some(what) = &found.deleted
             // Machines are not made from what was deleted; all else goes on.
             && matches!(self.verb, Verb::Create | Verb::Initialize)
