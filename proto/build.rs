@@ -27,7 +27,8 @@ const AS_BYTES: [&str; 5] = [
 ];
 
 /// What is large, in a box: a frame is as large as its largest variant, and moved about.
-const BOXED: [&str; 6] = [
+const BOXED: [&str; 7] = [
+    "BrokerSide.params",
     "BrokerSide.control.peers",
     "BrokerSide.control.reject",
     "BrokerSide.control.welcome",
@@ -42,11 +43,10 @@ const DRIVEN_AS_BYTES: [&str; 3] =
     ["BrokerSide.operation_type", "BrokerSide.params", "DriverSide.operation_type"];
 /// Has fields that are hidden, which nobody can tell from its bytes.
 const OPAQUE: &str = "BrokerSide.params";
-/// Encoded by the broker itself, from what it has at hand.
-const PARAMS: &str = "OperationParams";
-/// Encoded by the driver itself, in the same way. Bytes are too small for a box.
+/// Encoded by the driver itself, from what it has at hand.
 const RESULT: &str = "OperationResult";
-const UNBOXED: &str = "DriverSide.response.result";
+/// As bytes they are too small for a box.
+const UNBOXED: [&str; 2] = [OPAQUE, "DriverSide.response.result"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=proto");
@@ -89,7 +89,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let folder = out.join(module);
         fs::create_dir_all(&folder)?;
         let mut configure = configure().out_dir(&folder);
-        for boxed in BOXED.iter().filter(|boxed| module != "driving" || **boxed != UNBOXED) {
+        for boxed in BOXED.iter().filter(|boxed| module != "driving" || !UNBOXED.contains(boxed)) {
             configure = configure.boxed(format!(".{PACKAGE}.{boxed}"));
         }
         for other in ours.iter().filter(|message| !names.contains(&message.name())) {
@@ -99,11 +99,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         Ok(configure)
     };
     let files = compiler.file_descriptor_set();
-    let with_params: Vec<&str> = PASSED_ON.into_iter().chain([PARAMS]).collect();
-    own_types("passing", &with_params)?
+    own_types("passing", &PASSED_ON)?
         // A machine of it is bytes, which must not be printed.
         .skip_debug([format!(".{PACKAGE}.OperationResult")])
-        .extern_path(format!(".{PACKAGE}.{PARAMS}"), "crate::passing::Params")
         .compile_fds(with_bytes(files.clone(), &[], &AS_BYTES)?)?;
     let with_result: Vec<&str> = DRIVEN.into_iter().chain([RESULT]).collect();
     own_types("driving", &with_result)?

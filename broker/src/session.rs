@@ -31,7 +31,7 @@ pub use self::{
     frames::Frames,
     handle::{Ended, Health, Refused, SessionHandle},
     info::{Info, Token},
-    machine::{Call, Oddities, Ticket},
+    machine::{Call, Frame, Oddities, Ticket},
     record::{LastError, Record},
 };
 use crate::{auth, driver::MachineId, metrics::Metrics, turns::turn};

@@ -4,17 +4,21 @@
 use std::{fmt, time::Duration};
 
 use prost::{
-    bytes::{BufMut as _, Bytes},
-    encoding::{WireType, encoded_len_varint},
+    bytes::{BufMut as _, BytesMut},
+    encoding::{WireType, encode_varint, encoded_len_varint, key_len},
 };
-use zeroize::Zeroizing;
 
-use crate::encoded::Encoded;
+/// An operation on its way to a driver: a [`BrokerSide`](crate::v1::BrokerSide) with these parameters.
+#[derive(Clone, Copy, Debug)]
+pub struct Order<'a> {
+    id: i32,
+    verb: &'a str,
+    params: Parts<'a>,
+    /// How long they are.
+    length: usize,
+}
 
-/// An [`OperationParams`](crate::v1::OperationParams).
-pub type Params = Encoded;
-
-/// What goes into [`Params`]. What is empty is left out.
+/// Its [`OperationParams`](crate::v1::OperationParams). What is empty is left out.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Parts<'a> {
     /// A `MachineClassMeta`, encoded.
@@ -42,127 +46,178 @@ pub struct Native<'a> {
     pub recall_within: Option<Duration>,
 }
 
-impl Parts<'_> {
-    /// How many bytes are enough: the texts, and for each field its number and length.
-    fn room(&self) -> usize {
-        const FIELDS: usize = 16 * 12;
-        let native = self.native.as_ref().map_or(0, Native::room);
-        self.machine_class.len() + self.machine_id.len() + self.machine_name.len() + native + FIELDS
+impl<'a> Order<'a> {
+    pub fn new(id: i32, verb: &'a str, params: Parts<'a>) -> Self {
+        let mut length = Length(0);
+        params.put(&mut length);
+        Self { id, verb, params, length: length.0 }
     }
 
-    pub fn encode(&self) -> Params {
-        // Enough for all: what holds user data must not be left behind by a buffer that grew.
-        let mut bytes = Vec::with_capacity(self.room());
-        blob(1, self.machine_class, &mut bytes);
-        text(3, self.machine_id, &mut bytes);
-        text(4, self.machine_name, &mut bytes);
+    pub fn id(&self) -> i32 {
+        self.id
+    }
+
+    pub fn encoded_len(&self) -> usize {
+        let mut length = Length(0);
+        self.put_head(&mut length);
+        length.0 + self.length
+    }
+
+    pub fn encode(&self, bytes: &mut BytesMut) {
+        self.put_head(bytes);
+        self.params.put(bytes);
+    }
+
+    /// All up to the parameters themselves.
+    #[inline]
+    fn put_head(&self, to: &mut impl Put) {
+        number::<1>(self.id, to);
+        text::<2>(self.verb, to);
+        head::<3>(self.length, to);
+    }
+}
+
+impl Parts<'_> {
+    #[inline]
+    fn put(&self, to: &mut impl Put) {
+        blob::<1>(self.machine_class, to);
+        text::<3>(self.machine_id, to);
+        text::<4>(self.machine_name, to);
         if let Some(native) = &self.native {
-            native.encode(&mut bytes);
+            native.put(to);
         }
-        let hidden = self.native.is_some_and(|native| native.user_data.is_some());
-        // Wiped once it is sent, where it holds what nobody may see.
-        let params = if hidden { Bytes::from_owner(Zeroizing::new(bytes)) } else { bytes.into() };
-        Encoded::from(params)
     }
 }
 
 impl Native<'_> {
-    fn room(&self) -> usize {
-        let texts = [
-            self.provider,
-            self.request_id,
-            self.last_known_state,
-            self.traceparent,
-            self.tracestate,
-        ];
-        let specs = self.volume_specs.iter().map(|spec| spec.len() + 12);
-        self.class.len()
-            + self.user_data.map_or(0, <[u8]>::len)
-            + texts.iter().map(|text| text.len()).sum::<usize>()
-            + specs.sum::<usize>()
-    }
-
-    fn encode(&self, bytes: &mut Vec<u8>) {
-        key(16, WireType::LengthDelimited, bytes);
-        varint((self.class.len() + text_len(self.provider)) as u64, bytes);
-        bytes.put_slice(self.class);
-        text(5, self.provider, bytes);
-        text(17, self.request_id, bytes);
-        duration(18, self.time_left, bytes);
-        text(19, self.last_known_state, bytes);
+    #[inline]
+    fn put(&self, to: &mut impl Put) {
+        let mut provider = Length(0);
+        text::<5>(self.provider, &mut provider);
+        head::<16>(self.class.len() + provider.0, to);
+        to.put(self.class);
+        text::<5>(self.provider, to);
+        text::<17>(self.request_id, to);
+        duration::<18>(self.time_left, to);
+        text::<19>(self.last_known_state, to);
         if let Some(user_data) = self.user_data {
-            blob(20, user_data, bytes);
+            blob::<20>(user_data, to);
         }
         for spec in self.volume_specs {
-            blob(21, spec.as_bytes(), bytes);
+            blob::<21>(spec.as_bytes(), to);
         }
-        number(22, self.secret_revision, bytes);
-        text(23, self.traceparent, bytes);
-        text(24, self.tracestate, bytes);
-        duration(25, self.recall_within, bytes);
+        number::<22>(self.secret_revision, to);
+        text::<23>(self.traceparent, to);
+        text::<24>(self.tracestate, to);
+        duration::<25>(self.recall_within, to);
+    }
+}
+
+/// Where fields are put: into a frame, or where it is only counted how long they are. So what is counted
+/// is what is written.
+trait Put {
+    fn put(&mut self, bytes: &[u8]);
+    fn put_varint(&mut self, value: u64);
+}
+
+struct Length(usize);
+
+impl Put for Length {
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        self.0 += bytes.len();
+    }
+
+    #[inline]
+    fn put_varint(&mut self, value: u64) {
+        self.0 += encoded_len_varint(value);
+    }
+}
+
+impl Put for BytesMut {
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        self.put_slice(bytes);
+    }
+
+    #[inline]
+    fn put_varint(&mut self, value: u64) {
+        match value {
+            0..0x80 => self.put_u8(value as u8),
+            _ => encode_varint(value, self),
+        }
     }
 }
 
 #[inline]
-fn text(tag: u32, text: &str, bytes: &mut Vec<u8>) {
+fn text<const TAG: u32>(text: &str, to: &mut impl Put) {
     if !text.is_empty() {
-        blob(tag, text.as_bytes(), bytes);
+        blob::<TAG>(text.as_bytes(), to);
     }
 }
 
 #[inline]
-fn blob(tag: u32, blob: &[u8], bytes: &mut Vec<u8>) {
-    key(tag, WireType::LengthDelimited, bytes);
-    varint(blob.len() as u64, bytes);
-    bytes.extend_from_slice(blob);
+fn blob<const TAG: u32>(blob: &[u8], to: &mut impl Put) {
+    head::<TAG>(blob.len(), to);
+    to.put(blob);
+}
+
+/// What comes before so many bytes: mostly a key and a length that are known to have one byte, or two.
+#[inline]
+fn head<const TAG: u32>(length: usize, to: &mut impl Put) {
+    let [low, high] = key::<TAG>(WireType::LengthDelimited);
+    match length {
+        0..0x80 if key_len(TAG) == 1 => to.put(&[low, length as u8]),
+        0..0x80 => to.put(&[low, high, length as u8]),
+        _ => {
+            to.put(&[low, high][..key_len(TAG)]);
+            to.put_varint(length as u64);
+        }
+    }
 }
 
 #[inline]
-fn number(tag: u32, number: i32, bytes: &mut Vec<u8>) {
+fn number<const TAG: u32>(number: i32, to: &mut impl Put) {
     if number != 0 {
-        key(tag, WireType::Varint, bytes);
-        varint(number as u64, bytes);
+        to.put(&key::<TAG>(WireType::Varint)[..key_len(TAG)]);
+        to.put_varint(number as u64);
     }
 }
 
 #[inline]
-fn duration(tag: u32, time: Option<Duration>, bytes: &mut Vec<u8>) {
+fn duration<const TAG: u32>(time: Option<Duration>, to: &mut impl Put) {
     // One that is too long for the wire is as good as none.
     if let Some(time) = time
         && let Ok(seconds) = i64::try_from(time.as_secs())
     {
-        key(tag, WireType::LengthDelimited, bytes);
-        // Of two numbers: one byte is enough for it.
-        let length = bytes.len();
-        bytes.push(0);
-        for (tag, part) in [(1, seconds.cast_unsigned()), (2, u64::from(time.subsec_nanos()))] {
-            if part != 0 {
-                key(tag, WireType::Varint, bytes);
-                varint(part, bytes);
-            }
+        let mut length = Length(0);
+        numbers([seconds.cast_unsigned(), time.subsec_nanos().into()], &mut length);
+        head::<TAG>(length.0, to);
+        numbers([seconds.cast_unsigned(), time.subsec_nanos().into()], to);
+    }
+}
+
+/// The fields 1 and 2.
+#[inline]
+fn numbers(numbers: [u64; 2], to: &mut impl Put) {
+    for (key, number) in
+        [key::<1>(WireType::Varint)[0], key::<2>(WireType::Varint)[0]].iter().zip(numbers)
+    {
+        if number != 0 {
+            to.put(&[*key]);
+            to.put_varint(number);
         }
-        bytes[length] = (bytes.len() - length - 1) as u8;
     }
 }
 
-/// As prost writes it, where it is used: there are dozens of them in an operation.
-#[inline]
-fn varint(mut value: u64, bytes: &mut Vec<u8>) {
-    while value >= 0x80 {
-        bytes.push(value as u8 | 0x80);
-        value >>= 7;
+/// A field's key, of which the second byte counts only where it has two.
+const fn key<const TAG: u32>(wire_type: WireType) -> [u8; 2] {
+    let key = TAG << 3 | wire_type as u32;
+    assert!(key < 1 << 14, "a field's number has no more than two bytes");
+    match key {
+        0..0x80 => [key as u8, 0],
+        _ => [key as u8 | 0x80, (key >> 7) as u8],
     }
-    bytes.push(value as u8);
-}
-
-#[inline]
-fn key(tag: u32, wire_type: WireType, bytes: &mut Vec<u8>) {
-    varint(u64::from(tag << 3 | wire_type as u32), bytes);
-}
-
-/// Of a field with a number below 16.
-fn text_len(text: &str) -> usize {
-    if text.is_empty() { 0 } else { 1 + encoded_len_varint(text.len() as u64) + text.len() }
 }
 
 impl fmt::Debug for Native<'_> {
@@ -177,7 +232,7 @@ mod tests {
     use prost::Message as _;
 
     use super::*;
-    use crate::v1::{ClassRef, MachineClassMeta, OperationParams};
+    use crate::v1::{BrokerSide, ClassRef, MachineClassMeta, OperationParams};
 
     fn wire(time: Option<u64>) -> Option<prost_types::Duration> {
         time.map(|millis| Duration::from_millis(millis).try_into().expect("short"))
@@ -188,7 +243,7 @@ mod tests {
         fn what_is_written_by_hand_is_read_as_the_message_that_it_is(
             texts in proptest::collection::vec(".{0,300}", 11),
             specs in proptest::collection::vec(".{0,40}", 0..3),
-            (revision, secret_revision) in (any::<i32>(), any::<i32>()),
+            (id, revision, secret_revision) in (any::<i32>(), any::<i32>(), any::<i32>()),
             user_data in proptest::option::of(proptest::collection::vec(any::<u8>(), 0..50)),
             (left, within) in (proptest::option::of(any::<u32>()), proptest::option::of(any::<u32>())),
         ) {
@@ -234,20 +289,26 @@ mod tests {
                     recall_within: within.map(Duration::from_millis),
                 }),
             };
-            prop_assert!(parts.encode().encoded_len() <= parts.room(), "it never grows");
-            let frame = crate::passing::BrokerSide {
-                operation_id: 7, params: Some(parts.encode()), ..Default::default()
+            let frame = |params: Parts<'_>| {
+                let (order, mut bytes) = (Order::new(id, "create", params), BytesMut::new());
+                order.encode(&mut bytes);
+                assert_eq!(order.encoded_len(), bytes.len());
+                BrokerSide::decode(bytes.freeze()).expect("it is one")
             };
-            let read = crate::v1::BrokerSide::decode(&*frame.encode_to_vec()).unwrap();
-            prop_assert_eq!(read.params.as_ref(), Some(&expected));
-            let historic = Parts { native: None, ..parts }.encode().read::<OperationParams>();
-            let historic = historic.unwrap();
-            prop_assert_eq!(historic, OperationParams {
+            let read = BrokerSide {
+                operation_id: id,
+                operation_type: "create".to_owned(),
+                params: Some(expected.clone()),
+                control: None,
+            };
+            prop_assert_eq!(frame(parts), read);
+            let historic = frame(Parts { native: None, ..parts }).params;
+            prop_assert_eq!(historic, Some(OperationParams {
                 machine_class: expected.machine_class,
                 machine_id: expected.machine_id,
                 machine_name: expected.machine_name,
                 ..Default::default()
-            });
+            }));
         }
     }
 }

@@ -12,7 +12,7 @@ include!(concat!(env!("OUT_DIR"), "/passing_debug.rs"));
 pub use crate::{
     fields::Unreadable,
     machine::EncodedMachine,
-    params::{Native, Params, Parts},
+    params::{Native, Order, Parts},
     submission::{MachineAsked, Submission, Submitted},
 };
 

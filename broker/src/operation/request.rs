@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use broker_proto::passing::{Native, Params, Parts};
+use broker_proto::passing::{Native, Parts};
 use broker_secret::Sensitive;
 
 use super::Trace;
@@ -66,7 +66,7 @@ impl Request {
         native: bool,
         time_left: Duration,
         recall_within: Option<Duration>,
-    ) -> Params {
+    ) -> Parts<'_> {
         let words = &*self.words;
         let (parent, state) =
             self.trace.as_ref().map_or(("", ""), |trace| (trace.parent(), trace.state()));
@@ -89,7 +89,6 @@ impl Request {
             machine_name: &self.machine.name,
             native,
         }
-        .encode()
     }
 }
 

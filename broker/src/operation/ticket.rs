@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use broker_proto::passing::Params;
+use broker_proto::passing::Parts;
 use tokio::time::Instant;
 
 use super::{Answer, Delivery, Operation, Outcome};
@@ -33,7 +33,7 @@ impl session::Ticket for Ticket {
         self.operation().deadline()
     }
 
-    fn params(&self, native: bool, now: Instant) -> Params {
+    fn params(&self, native: bool, now: Instant) -> Parts<'_> {
         let operation = self.operation();
         let time_left = operation.deadline().saturating_duration_since(now);
         // A change is answered from memory only if nobody else changed the machine since.

@@ -1,6 +1,6 @@
 //! An operation that a session has taken on.
 
-use broker_proto::passing::Params;
+use broker_proto::passing::Parts;
 use tokio::time::Instant;
 
 use super::{SessionHandle, Ticket};
@@ -32,7 +32,7 @@ impl Ticket for Admitted {
         self.ticket.deadline()
     }
 
-    fn params(&self, native: bool, now: Instant) -> Params {
+    fn params(&self, native: bool, now: Instant) -> Parts<'_> {
         self.ticket.params(native, now)
     }
 

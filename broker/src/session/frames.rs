@@ -2,9 +2,7 @@
 
 use std::task::{Context, Poll};
 
-use broker_proto::passing::BrokerSide;
-
-use super::SessionHandle;
+use super::{SessionHandle, machine::Frame};
 
 /// The frames of a session, each made when the transport has room for it: what it has no room for is not
 /// sent. Ends with the session; dropped before, it ends it when there is something to send.
@@ -17,7 +15,7 @@ impl Frames {
     pub fn poll_next(
         &mut self,
         context: &mut Context<'_>,
-        take: impl FnMut(&BrokerSide) -> bool,
+        take: impl FnMut(&Frame<'_>) -> bool,
     ) -> Poll<Option<()>> {
         self.0.poll_frames(context, take)
     }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use broker_proto::{
-    passing::{BrokerSide, DriverSide, broker_side::Control, driver_side::Response},
+    passing::{DriverSide, broker_side::Control, driver_side::Response},
     v1,
 };
 use futures::task::AtomicWaker;
@@ -24,7 +24,7 @@ use super::{
     Broken, Call, End, Frames, Info, Oddities, Record, Terms, Times,
     admitted::{Admitted, Place},
     forget,
-    machine::{Machine, Notice},
+    machine::{Frame, Machine, Notice},
 };
 use crate::{
     catalog::SecretName,
@@ -205,7 +205,7 @@ impl SessionHandle {
     }
 
     /// Wakes whoever writes to the driver, if there is something to write.
-    fn offer(&self, open: &mut Open, now: Instant) {
+    fn offer(&self, open: &Open, now: Instant) {
         if !open.machine.has_frame(now) {
             return;
         }
@@ -227,7 +227,7 @@ impl SessionHandle {
     pub(super) fn poll_frames(
         &self,
         context: &mut Context<'_>,
-        mut take: impl FnMut(&BrokerSide) -> bool,
+        mut take: impl FnMut(&Frame<'_>) -> bool,
     ) -> Poll<Option<()>> {
         // Before looking, so that what comes in between is not missed.
         self.0.writer.register(context.waker());
@@ -424,7 +424,7 @@ impl SessionHandle {
         if shared.draining.load(Ordering::Acquire) {
             return Health::Draining(*shared.drain_reason.lock().expect("no panic while locked"));
         }
-        let (heard, due) = match &mut *self.state() {
+        let (heard, due) = match &*self.state() {
             State::Open(open) => (open.machine.heard(), open.machine.accept_due()),
             State::Over { heard, .. } => (*heard, None),
         };

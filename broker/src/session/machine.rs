@@ -23,10 +23,11 @@ use std::{
 };
 
 use broker_proto::{
-    passing::{BrokerSide, DriverSide, Params, broker_side::Control, driver_side::Response},
+    passing::{BrokerSide, DriverSide, Order, Parts, broker_side::Control, driver_side::Response},
     v1,
 };
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use prost::Message as _;
 use tokio::time::Instant;
 
 use self::answers::Reply;
@@ -47,7 +48,7 @@ pub trait Ticket {
     /// When the last of them gives up.
     fn deadline(&self) -> Instant;
     /// What a driver is told of it.
-    fn params(&self, native: bool, now: Instant) -> Params;
+    fn params(&self, native: bool, now: Instant) -> Parts<'_>;
     fn sent(&self, now: Instant);
     fn accepted(&self, now: Instant);
     fn answered(self, answer: Answer, now: Instant);
@@ -60,6 +61,29 @@ pub trait Ticket {
 pub struct Call<T> {
     pub ticket: T,
     pub verb: Verb,
+}
+
+/// What goes to the driver.
+#[derive(Debug)]
+pub enum Frame<'a> {
+    Operation(Order<'a>),
+    Control(BrokerSide),
+}
+
+impl Frame<'_> {
+    pub fn encoded_len(&self) -> usize {
+        match self {
+            Self::Operation(order) => order.encoded_len(),
+            Self::Control(frame) => frame.encoded_len(),
+        }
+    }
+
+    pub fn encode(&self, to: &mut BytesMut) {
+        match self {
+            Self::Operation(order) => order.encode(to),
+            Self::Control(frame) => frame.encode_raw(to),
+        }
+    }
 }
 
 /// What the driver said that concerns more than one operation.
@@ -122,8 +146,8 @@ pub struct Machine<T> {
     slots: Numbered<Slot<T>>,
     last_id: i32,
     queue: VecDeque<Call<T>>,
-    /// Sent and perhaps not accepted yet, oldest first.
-    /// Each with the last ping that was sent before it.
+    /// Sent and perhaps not accepted yet, oldest first: the oldest is not. Each with the last ping that was
+    /// sent before it.
     unaccepted: VecDeque<(i32, Instant, u64)>,
     /// Goes before any operation.
     control: VecDeque<BrokerSide>,
@@ -263,7 +287,7 @@ impl<T: Ticket> Machine<T> {
     }
 
     /// When [`Machine::tick`] has something to do next.
-    pub fn wake_at(&mut self, now: Instant) -> Instant {
+    pub fn wake_at(&self, now: Instant) -> Instant {
         if !self.terms.native {
             return now + Duration::from_secs(3600);
         }
@@ -272,12 +296,12 @@ impl<T: Ticket> Machine<T> {
     }
 
     /// Whether [`Machine::next_frame`] would give one.
-    pub fn has_frame(&mut self, now: Instant) -> bool {
+    pub fn has_frame(&self, now: Instant) -> bool {
         !self.control.is_empty() || self.may_send(now)
     }
 
     /// Whether an operation may go out: the driver has room for it and is not in doubt.
-    fn may_send(&mut self, now: Instant) -> bool {
+    fn may_send(&self, now: Instant) -> bool {
         !self.queue.is_empty()
             && self.busy() < self.terms.capacity
             && (!self.terms.native || now < self.suspect_at())
@@ -294,13 +318,13 @@ impl<T: Ticket> Machine<T> {
 
     /// The next frame to send, control frames first. The slot of an operation is open before its
     /// frame is given away.
-    pub fn next_frame(&mut self, now: Instant) -> Option<BrokerSide> {
+    pub fn next_frame(&mut self, now: Instant) -> Option<Frame<'_>> {
         if let Some(frame) = self.control.pop_front() {
             if self.control.is_empty() {
                 // Most sessions are idle and say nothing but a ping now and then.
                 self.control = VecDeque::new();
             }
-            return Some(frame);
+            return Some(Frame::Control(frame));
         }
         if !self.may_send(now) {
             return None;
@@ -308,7 +332,6 @@ impl<T: Ticket> Machine<T> {
         let call = self.queue.pop_front()?;
         let id = self.free_id();
         let told = call.ticket.deadline();
-        let params = call.ticket.params(self.terms.native, now);
         let state = if self.terms.native {
             self.unaccepted.push_back((id, now, self.ping));
             call.ticket.sent(now);
@@ -328,13 +351,9 @@ impl<T: Ticket> Machine<T> {
             pages: Vec::new(),
             botched: false,
         };
-        self.slots.insert(id, slot);
-        Some(BrokerSide {
-            operation_id: id,
-            operation_type: operation_type(call.verb),
-            params: Some(params),
-            control: None,
-        })
+        let slot = self.slots.entry(id).insert_entry(slot).into_mut();
+        let params = slot.ticket.params(self.terms.native, now);
+        Some(Frame::Operation(Order::new(id, slot.verb.as_str(), params)))
     }
 
     /// An id that no running operation has, and that is not the register frame's, however often they
@@ -374,26 +393,35 @@ impl<T: Ticket> Machine<T> {
     }
 
     /// When the driver will be in doubt unless it says something before.
-    fn suspect_at(&mut self) -> Instant {
+    fn suspect_at(&self) -> Instant {
         let silent = self.heard + self.times.suspect_after;
         self.accept_due().map_or(silent, |due| due.min(silent))
     }
 
     /// When the driver will be too slow to accept an operation it was sent, if one is outstanding.
-    pub fn accept_due(&mut self) -> Option<Instant> {
-        while let Some((id, sent, ping)) = self.unaccepted.front() {
-            match self.slots.get(id) {
-                Some(slot) if slot.state == SlotState::Sent => {
-                    // The pong to a later ping comes after the acceptance. Until one came, a line that
-                    // is full of other answers may hold them both up.
-                    let passed = self.pong > *ping;
-                    let since = if passed { *sent } else { self.heard.max(*sent) };
-                    return Some(since + self.times.accept_within);
-                }
-                _ => drop(self.unaccepted.pop_front()),
-            }
+    pub fn accept_due(&self) -> Option<Instant> {
+        let (_, sent, ping) = self.unaccepted.front()?;
+        // The pong to a later ping comes after the acceptance. Until one came, a line that is full of
+        // other answers may hold them both up.
+        let passed = self.pong > *ping;
+        let since = if passed { *sent } else { self.heard.max(*sent) };
+        Some(since + self.times.accept_within)
+    }
+
+    /// An operation was accepted or answered. If it is the one that was waited for, it is the next one's
+    /// turn that was not.
+    fn was_accepted(&mut self, id: i32) {
+        if self.unaccepted.front().is_some_and(|(waited_for, ..)| *waited_for == id) {
+            self.wait_for_next();
         }
-        None
+    }
+
+    fn wait_for_next(&mut self) {
+        while let Some((id, ..)) = self.unaccepted.front()
+            && self.slots.get(id).is_none_or(|slot| slot.state != SlotState::Sent)
+        {
+            self.unaccepted.pop_front();
+        }
     }
 
     fn accepted(&mut self, id: i32, now: Instant) {
@@ -402,6 +430,7 @@ impl<T: Ticket> Machine<T> {
                 slot.state = SlotState::Accepted;
                 slot.accepted_after_ping = self.ping;
                 slot.ticket.accepted(now);
+                self.was_accepted(id);
             }
             Some(_) => self.oddities.unexpected += 1,
             None => self.oddities.unknown_id += 1,
@@ -423,6 +452,7 @@ impl<T: Ticket> Machine<T> {
             None => {}
             Some(answer) => {
                 let slot = self.slots.remove(&id).expect("looked up above");
+                self.was_accepted(id);
                 // It crossed the driver's drain on the wire and was not begun.
                 if self.draining
                     && slot.state == SlotState::Sent
@@ -451,6 +481,7 @@ impl<T: Ticket> Machine<T> {
         self.slots
             .retain(|id, slot| slot.accepted_after_ping >= pong.sequence || listed.contains(id));
         self.oddities.forgotten += (before - self.slots.len()) as u64;
+        self.wait_for_next();
         self.pong = self.pong.max(pong.sequence);
         let latest = pong.sequence == self.ping;
         Notice::Pong {

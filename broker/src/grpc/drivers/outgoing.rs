@@ -12,8 +12,8 @@ use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 
 use crate::{
-    grpc::messages::{SEND_AT, put_message},
-    session::Frames,
+    grpc::messages::{SEND_AT, put, put_message},
+    session::{Frame, Frames},
 };
 
 /// The way to a driver during the handshake.
@@ -76,11 +76,11 @@ impl Stream for ToDriver {
                 },
                 Stage::Session(frames) => {
                     let mut bytes = BytesMut::new();
-                    let put = |frame: &BrokerSide| {
-                        put_message(frame, &mut bytes);
+                    let take = |frame: &Frame<'_>| {
+                        put(frame.encoded_len(), &mut bytes, |to| frame.encode(to));
                         bytes.len() < SEND_AT
                     };
-                    match ready!(frames.poll_next(context, put)) {
+                    match ready!(frames.poll_next(context, take)) {
                         Some(()) => return Poll::Ready(Some(Ok(bytes.freeze()))),
                         None => Stage::Farewell,
                     }

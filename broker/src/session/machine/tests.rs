@@ -54,10 +54,10 @@ impl Ticket for Probe {
         self.fate.borrow().deadline
     }
 
-    fn params(&self, _: bool, now: Instant) -> Params {
+    fn params(&self, _: bool, now: Instant) -> Parts<'_> {
         let time_left = self.deadline().saturating_duration_since(now);
         let native = Some(Native { time_left: Some(time_left), ..Native::default() });
-        Parts { native, ..Parts::default() }.encode()
+        Parts { native, ..Parts::default() }
     }
 
     fn sent(&self, _: Instant) {
@@ -112,7 +112,13 @@ impl Stage {
     }
 
     fn frames(&mut self) -> Vec<BrokerSide> {
-        std::iter::from_fn(|| self.machine.next_frame(self.now)).collect()
+        let mut frames = Vec::new();
+        while let Some(frame) = self.machine.next_frame(self.now) {
+            let mut bytes = BytesMut::new();
+            frame.encode(&mut bytes);
+            frames.push(BrokerSide::decode(bytes).expect("a frame"));
+        }
+        frames
     }
 
     fn hear(&mut self, id: i32, operation_type: &str, response: Response) -> Option<Notice> {

@@ -8,7 +8,7 @@ use broker::{
     session::{Call, Terms, Ticket, Times, handshake, machine::Machine},
 };
 use broker_proto::{
-    passing::{self, Native, Params, Parts},
+    passing::{self, Native, Parts},
     v1::{self, DriverSide, driver_side::Response, operation_result::Payload},
 };
 use prost::Message as _;
@@ -65,10 +65,10 @@ impl Ticket for Probe {
         self.deadline
     }
 
-    fn params(&self, _: bool, now: Instant) -> Params {
+    fn params(&self, _: bool, now: Instant) -> Parts<'_> {
         let time_left = self.deadline().saturating_duration_since(now);
         let native = Some(Native { time_left: Some(time_left), ..Native::default() });
-        Parts { native, ..Parts::default() }.encode()
+        Parts { native, ..Parts::default() }
     }
 
     fn sent(&self, _: Instant) {}
