@@ -256,7 +256,8 @@ impl Dispatcher {
                 Step::again(account, Error::Lost(operation.into()))
             }
             Some(Outcome::Answered(answer)) => {
-                Step::Over(Ok(Answered { answer, seen: Some(operation.into()) }))
+                let seen = (!answer.code.is_ok()).then(|| operation.into());
+                Step::Over(Ok(Answered { answer, seen }))
             }
             Some(Outcome::Lost) if operation.delivery() == Delivery::NotSent => {
                 Step::again(account, Error::Lost(operation.into()))
@@ -342,7 +343,7 @@ impl Dispatcher {
         };
         // A driver of another provider has another machine of the same name, or makes it up.
         let hold = ticket.operation().hold.as_deref().filter(|hold| {
-            hold.key.provider.is_none() || hold.key.provider == request.class.provider
+            hold.key.provider.is_none() || hold.key.provider == request.class.key.provider
         });
         let session = match hold {
             None => self.choose(request, now)?,
@@ -376,14 +377,16 @@ impl Dispatcher {
             Missing::NoDriver => {
                 let connected = self.registry.keys();
                 Error::NoDriver {
-                    wanted: key.clone(),
+                    wanted: DriverKey::clone(key),
                     connected,
                     is_known: true,
                     elsewhere: Vec::new(),
                 }
             }
-            Missing::NoneReady(why) => Error::NoneReady { key: key.clone(), why },
-            Missing::Unsupported => Error::Unsupported { key: key.clone(), verb: request.verb },
+            Missing::NoneReady(why) => Error::NoneReady { key: DriverKey::clone(key), why },
+            Missing::Unsupported => {
+                Error::Unsupported { key: DriverKey::clone(key), verb: request.verb }
+            }
         })
     }
 
@@ -404,7 +407,7 @@ impl Dispatcher {
 #[derive(Debug)]
 pub struct Answered {
     pub answer: Arc<Answer>,
-    /// Where it came from; `None` for one that was kept from an earlier request.
+    /// Where a failure came from, unless it was kept from an earlier request.
     pub seen: Option<Sighting>,
 }
 

@@ -244,12 +244,12 @@ impl Registry {
 
     /// The key that serves classes of this kind and provider in this namespace: a driver for just that
     /// provider, or else one for all of them.
-    pub fn key_for(&self, mut key: DriverKey, namespace: &str) -> DriverKey {
+    pub fn key_for(&self, key: Arc<DriverKey>, namespace: &str) -> Arc<DriverKey> {
         let served = |seats: &Group<Seat>| {
             seats.iter().any(|seat| seat.session.info().territory.contains(&key, namespace))
         };
-        if key.provider.is_some() && !self.0.groups.get(&key).is_some_and(|seats| served(&seats)) {
-            key.provider = None;
+        if key.provider.is_some() && !self.0.groups.get(&*key).is_some_and(|seats| served(&seats)) {
+            return Arc::new(DriverKey { provider: None, ..DriverKey::clone(&key) });
         }
         key
     }

@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 
 use prost::{
     bytes::{BufMut as _, BytesMut},
-    encoding::{WireType, encode_varint, encoded_len_varint, key_len},
+    encoding::{WireType, encoded_len_varint, key_len},
 };
 
 /// An operation on its way to a driver: a [`BrokerSide`](crate::v1::BrokerSide) with these parameters.
@@ -63,9 +63,13 @@ impl<'a> Order<'a> {
         length.0 + self.length
     }
 
+    /// Adds it to what is there.
     pub fn encode(&self, bytes: &mut BytesMut) {
-        self.put_head(bytes);
-        self.params.put(bytes);
+        let start = bytes.len();
+        bytes.resize(start + self.encoded_len(), 0);
+        let mut room = &mut bytes[start..];
+        self.put_head(&mut room);
+        self.params.put(&mut room);
     }
 
     /// All up to the parameters themselves.
@@ -134,18 +138,20 @@ impl Put for Length {
     }
 }
 
-impl Put for BytesMut {
+/// Room for what was counted.
+impl Put for &mut [u8] {
     #[inline]
     fn put(&mut self, bytes: &[u8]) {
         self.put_slice(bytes);
     }
 
     #[inline]
-    fn put_varint(&mut self, value: u64) {
-        match value {
-            0..0x80 => self.put_u8(value as u8),
-            _ => encode_varint(value, self),
+    fn put_varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.put_u8(value as u8 | 0x80);
+            value >>= 7;
         }
+        self.put_u8(value as u8);
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{SecretName, class_name, metadata, revision, valid_name};
 use crate::{
     audit,
-    driver::{ClassId, Realm},
+    driver::{ClassId, DriverKey, Realm},
 };
 
 /// A machine class. Its content is the driver's business; the broker reads who it is, whose it is
@@ -26,8 +26,8 @@ pub struct Class {
     pub realm: Arc<Realm>,
     /// The id in lines of the audit log.
     pub in_audit: audit::Class,
-    /// Which of several drivers of a shared kind it is meant for.
-    pub provider: Option<Arc<str>>,
+    /// What its drivers serve: its kind, and which of several drivers of a shared one it is meant for.
+    pub key: Arc<DriverKey>,
     /// Changes whenever the content does; the same on every replica and after every restart.
     pub revision: i32,
     /// The whole object as JSON.
@@ -69,9 +69,13 @@ impl Class {
             reference: encoded(&id),
             realm: id.realm(),
             in_audit: audit::Class::from(&id),
+            key: Arc::new(DriverKey {
+                api_version: id.api_version.clone(),
+                kind: id.kind.clone(),
+                provider,
+            }),
             plural,
             id,
-            provider,
             revision,
             json: object.to_string(),
             secret_ref,
@@ -94,7 +98,7 @@ impl Class {
             reference: self.reference.clone(),
             realm: self.realm.clone(),
             in_audit: self.in_audit.clone(),
-            provider: self.provider.clone(),
+            key: self.key.clone(),
             revision: self.revision,
             json: self.json.clone(),
             secret_ref: self.secret_ref.clone(),
@@ -115,7 +119,7 @@ impl fmt::Debug for Class {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Class")
             .field("id", &self.id)
-            .field("provider", &self.provider)
+            .field("provider", &self.key.provider)
             .field("revision", &self.revision)
             .field("secret_ref", &self.secret_ref)
             .field("credentials_ref", &self.credentials_ref)
@@ -188,7 +192,7 @@ mod tests {
         }))
         .unwrap();
         assert_eq!(class.id.to_string(), "AWSMachineClass shoot/test-aws");
-        assert_eq!(class.provider, None);
+        assert_eq!(class.key.provider, None);
         assert_eq!(class.secret_ref, secret("other", "s"));
         assert_eq!(class.credentials_ref, None);
     }
@@ -205,7 +209,7 @@ mod tests {
             "credentialsSecretRef": {"name": "c", "namespace": ""},
         }))
         .unwrap();
-        assert_eq!(class.provider.as_deref(), Some("AWS"));
+        assert_eq!(class.key.provider.as_deref(), Some("AWS"));
         assert_eq!(class.secret_ref, secret("shoot", "s"));
         assert_eq!(class.credentials_ref, secret("shoot", "c"));
     }

@@ -213,7 +213,7 @@ pub fn secret_revision(catalog: &dyn Catalog, class: &Class) -> i32 {
 fn serves(key: &DriverKey, class: &Class) -> bool {
     key.api_version == class.id.api_version
         && key.kind == class.id.kind
-        && (key.provider.is_none() || key.provider == class.provider)
+        && (key.provider.is_none() || key.provider == class.key.provider)
 }
 
 /// The class that `asked` would be, were it of the kind of `key`.

@@ -127,7 +127,8 @@ impl Ask {
         }
         let class = Arc::clone(&found.class);
         let given = self.class.provider.clone();
-        if let (Some(given), Some(own)) = (&given, &class.provider)
+        let own = &class.key.provider;
+        if let (Some(given), Some(own)) = (&given, own)
             && given != own
         {
             let problem = format!("the class is for provider {own:?}, not {given:?}");
@@ -135,11 +136,12 @@ impl Ask {
         }
         // A driver for all providers will do where it is the class that names one; who asks for one by
         // name is not given another.
-        let general = given.is_none() || class.provider.is_some();
-        let ClassId { api_version, kind, namespace, .. } = &class.id;
-        let provider = given.or_else(|| class.provider.clone());
-        let key = DriverKey { api_version: api_version.clone(), kind: kind.clone(), provider };
-        let key = if general { registry.key_for(key, namespace) } else { key };
+        let general = given.is_none() || own.is_some();
+        let key = match given {
+            Some(_) => Arc::new(DriverKey { provider: given, ..DriverKey::clone(&class.key) }),
+            None => Arc::clone(&class.key),
+        };
+        let key = if general { registry.key_for(key, &class.id.namespace) } else { key };
         Ok(Request {
             verb: self.verb,
             secret_revision: found.secret_revision,

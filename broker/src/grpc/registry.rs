@@ -166,7 +166,7 @@ impl registry_server::Registry for RegistryDoor {
         classes.retain(|class| kind.is_empty() || *class.id.kind == kind);
         let classes = classes.iter().map(|class| v1::ListedClass {
             class: Some(v1::ClassRef {
-                provider: class.provider.as_deref().unwrap_or_default().to_owned(),
+                provider: class.key.provider.as_deref().unwrap_or_default().to_owned(),
                 ..inspect::class(&class.id)
             }),
             revision: class.revision,

@@ -33,15 +33,9 @@ impl Serving {
 
     /// Those for the provider of the class, or else those for all providers; in order.
     pub fn instances(&self, class: &Class) -> &[String] {
-        let mut key = DriverKey {
-            api_version: class.id.api_version.clone(),
-            kind: class.id.kind.clone(),
-            provider: class.provider.clone(),
-        };
-        if !self.0.contains_key(&key) {
-            key.provider = None;
-        }
-        self.0.get(&key).map_or(&[], Vec::as_slice)
+        let of_all = || DriverKey { provider: None, ..DriverKey::clone(&class.key) };
+        let instances = self.0.get(&*class.key).or_else(|| self.0.get(&of_all()));
+        instances.map_or(&[], Vec::as_slice)
     }
 }
 

@@ -325,7 +325,7 @@ impl Ledger {
                     verb: operation.request.verb,
                     delivery: operation.delivery(),
                     is_over: false,
-                    key: operation.request.key.clone(),
+                    key: DriverKey::clone(&operation.request.key),
                     instance: info.instance.clone(),
                     identity: info.identity.clone(),
                     resumes: info.resumes,

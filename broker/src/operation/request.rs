@@ -18,7 +18,7 @@ pub struct Request {
     pub class: Arc<Class>,
     /// What the class's merged secret is at now; 0 when the class names none.
     pub secret_revision: i32,
-    pub key: DriverKey,
+    pub key: Arc<DriverKey>,
     /// Its name is empty for `list` and `get_volume_ids`.
     pub machine: MachineId,
     pub words: Arc<Words>,

@@ -6,7 +6,6 @@ use broker_proto::passing::Parts;
 use tokio::time::Instant;
 
 use super::{Answer, Delivery, Operation, Outcome};
-use crate::session;
 
 /// Obliges its holder to settle the operation. Dropped unsettled, as when a session ends or its task
 /// panics, it settles the operation as lost.
@@ -22,18 +21,9 @@ impl Ticket {
     pub fn operation(&self) -> &Operation {
         self.0.as_deref().expect("taken only when the ticket is used up")
     }
-}
 
-impl session::Ticket for Ticket {
-    fn is_wanted(&self) -> bool {
-        self.operation().is_wanted()
-    }
-
-    fn deadline(&self) -> Instant {
-        self.operation().deadline()
-    }
-
-    fn params(&self, native: bool, now: Instant) -> Parts<'_> {
+    /// What a driver is told of it.
+    pub fn params(&self, native: bool, now: Instant) -> Parts<'_> {
         let operation = self.operation();
         let time_left = operation.deadline().saturating_duration_since(now);
         // A change is answered from memory only if nobody else changed the machine since.
@@ -43,24 +33,26 @@ impl session::Ticket for Ticket {
         operation.request.params(native, time_left, recall)
     }
 
-    fn sent(&self, now: Instant) {
+    pub fn sent(&self, now: Instant) {
         let operation = self.operation();
         operation.advance(Delivery::Sent, now - operation.submitted);
     }
 
-    fn accepted(&self, now: Instant) {
+    pub fn accepted(&self, now: Instant) {
         let operation = self.operation();
         operation.begun.store(true, Ordering::Release);
         operation.advance(Delivery::Accepted, now - operation.submitted);
     }
 
-    fn answered(mut self, answer: Answer, now: Instant) {
+    /// The driver answered. It is used up by that.
+    pub fn answered(&mut self, answer: Answer, now: Instant) {
         if let Some(operation) = self.0.take() {
             operation.settle(Outcome::Answered(Arc::new(answer)), now);
         }
     }
 
-    fn refused(mut self) {
+    /// The driver gave it back untouched: as good as never sent. It is used up by that.
+    pub fn refused(&mut self) {
         if let Some(operation) = self.0.take() {
             operation.delivery.store(Delivery::NotSent as u8, Ordering::Release);
             operation.settle(Outcome::Lost, Instant::now());

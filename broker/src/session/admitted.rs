@@ -1,35 +1,52 @@
 //! An operation that a session has taken on.
 
+use std::mem;
+
 use broker_proto::passing::Parts;
 use tokio::time::Instant;
 
 use super::{SessionHandle, Ticket};
 use crate::operation::{self, Answer};
 
-/// A place among the operations a session may have; given back when the operation is settled.
+/// An operation's ticket, with its place among those that the session may have: that is given back when
+/// the operation is settled.
 #[derive(Debug)]
-pub(super) struct Place(pub(super) SessionHandle);
+pub(super) struct Admitted {
+    ticket: operation::Ticket,
+    has_place: bool,
+}
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.give_back();
+impl Admitted {
+    /// The session has made a place for it.
+    pub(super) fn to(session: &SessionHandle, ticket: operation::Ticket) -> Self {
+        ticket.operation().assign(session.clone());
+        Self { ticket, has_place: true }
+    }
+
+    /// The place goes first: a caller that hears the answer may submit the next operation at once.
+    fn leave(&mut self) {
+        if mem::take(&mut self.has_place)
+            && let Some(session) = self.ticket.operation().session()
+        {
+            session.give_back();
+        }
     }
 }
 
-/// An operation's ticket with its place in the session.
-#[derive(Debug)]
-pub(super) struct Admitted {
-    pub(super) ticket: operation::Ticket,
-    pub(super) place: Place,
+/// Also before the ticket is dropped, which says that no answer will come.
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        self.leave();
+    }
 }
 
 impl Ticket for Admitted {
     fn is_wanted(&self) -> bool {
-        self.ticket.is_wanted()
+        self.ticket.operation().is_wanted()
     }
 
     fn deadline(&self) -> Instant {
-        self.ticket.deadline()
+        self.ticket.operation().deadline()
     }
 
     fn params(&self, native: bool, now: Instant) -> Parts<'_> {
@@ -44,15 +61,13 @@ impl Ticket for Admitted {
         self.ticket.accepted(now);
     }
 
-    fn answered(self, answer: Answer, now: Instant) {
-        self.place.0.note_answer(&answer);
-        // The place first: a caller that hears the answer may submit the next operation at once.
-        drop(self.place);
+    fn answered(mut self, answer: Answer, now: Instant) {
+        self.leave();
         self.ticket.answered(answer, now);
     }
 
-    fn refused(self) {
-        drop(self.place);
+    fn refused(mut self) {
+        self.leave();
         self.ticket.refused();
     }
 }

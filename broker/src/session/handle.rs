@@ -22,16 +22,11 @@ use tokio::{
 
 use super::{
     Broken, Call, End, Frames, Info, Oddities, Record, Terms, Times,
-    admitted::{Admitted, Place},
+    admitted::Admitted,
     forget,
     machine::{Frame, Machine, Notice},
 };
-use crate::{
-    catalog::SecretName,
-    driver::MachineId,
-    metrics::Metrics,
-    operation::{self, Answer},
-};
+use crate::{catalog::SecretName, driver::MachineId, metrics::Metrics, operation};
 
 /// How many control frames may wait for a driver that does not read before it is told no more news.
 const MOST_NEWS: usize = 64;
@@ -88,7 +83,6 @@ struct Shared {
     round_trip: AtomicU64,
     draining: AtomicBool,
     drain_reason: Mutex<&'static str>,
-    record: Mutex<Record>,
     ended: OnceLock<Ended>,
 }
 
@@ -101,6 +95,7 @@ enum State {
     Over {
         heard: Instant,
         oddities: Oddities,
+        record: Box<Record>,
     },
 }
 
@@ -149,7 +144,6 @@ impl SessionHandle {
             round_trip: AtomicU64::new(NEVER),
             draining: AtomicBool::new(false),
             drain_reason: Mutex::new(""),
-            record: Mutex::default(),
             ended: OnceLock::new(),
         };
         Self(Arc::new(shared))
@@ -171,10 +165,9 @@ impl SessionHandle {
     /// Hands an operation over. It is NOT_SENT until its frame goes out.
     /// Where it is refused, the dropped ticket says so to everyone who waits.
     pub fn submit(&self, ticket: operation::Ticket, now: Instant) -> Result<(), Refused> {
-        let place = self.admit()?;
-        ticket.operation().assign(self.clone());
+        self.admit()?;
         let verb = ticket.operation().request.verb;
-        let call = Call { verb, ticket: Admitted { ticket, place } };
+        let call = Call { verb, ticket: Admitted::to(self, ticket) };
         let mut state = self.state();
         let State::Open(open) = &mut *state else {
             // Settled without the lock.
@@ -287,9 +280,11 @@ impl SessionHandle {
     pub(super) fn close(&self) {
         let mut state = self.state();
         let over = match &mut *state {
-            State::Open(open) => {
-                State::Over { heard: open.machine.heard(), oddities: open.machine.oddities() }
-            }
+            State::Open(open) => State::Over {
+                heard: open.machine.heard(),
+                oddities: open.machine.oddities(),
+                record: Box::new(open.machine.record().clone()),
+            },
             State::Over { .. } => return,
         };
         let open = mem::replace(&mut *state, over);
@@ -314,20 +309,17 @@ impl SessionHandle {
         }
     }
 
-    fn admit(&self) -> Result<Place, Refused> {
+    /// Takes a place among the operations that it may have.
+    fn admit(&self) -> Result<(), Refused> {
         let taken = self.0.admitted.fetch_update(Ordering::AcqRel, Ordering::Acquire, |admitted| {
             (admitted < self.0.limit).then_some(admitted + 1)
         });
-        taken.map(|_| Place(self.clone())).map_err(|_| Refused::Full)
+        taken.map(drop).map_err(|_| Refused::Full)
     }
 
     /// The place of an operation is free again.
     pub(super) fn give_back(&self) {
         self.0.admitted.fetch_sub(1, Ordering::AcqRel);
-    }
-
-    pub(super) fn note_answer(&self, answer: &Answer) {
-        self.0.record.lock().expect("no panic while locked").note(answer);
     }
 
     /// Somebody joined or left the callers of some operation: the driver may have to be told.
@@ -481,11 +473,18 @@ impl SessionHandle {
 
     /// What it has done so far.
     pub fn record(&self) -> Record {
-        self.0.record.lock().expect("no panic while locked").clone()
+        self.with_record(Record::clone)
     }
 
     pub fn fails_from_the_start(&self) -> bool {
-        self.0.record.lock().expect("no panic while locked").fails_from_the_start()
+        self.with_record(Record::fails_from_the_start)
+    }
+
+    fn with_record<T>(&self, look: impl FnOnce(&Record) -> T) -> T {
+        match &*self.state() {
+            State::Open(open) => look(open.machine.record()),
+            State::Over { record, .. } => look(record),
+        }
     }
 
     /// Since when and why it is over, if it is.

@@ -31,7 +31,7 @@ use prost::Message as _;
 use tokio::time::Instant;
 
 use self::answers::Reply;
-use super::{Terms, Times};
+use super::{Record, Terms, Times};
 use crate::{
     driver::Verb,
     maps::Numbered,
@@ -159,6 +159,7 @@ pub struct Machine<T> {
     pong: u64,
     draining: bool,
     oddities: Oddities,
+    record: Record,
 }
 
 impl<T: Ticket> Machine<T> {
@@ -178,6 +179,7 @@ impl<T: Ticket> Machine<T> {
             pong: 0,
             draining: false,
             oddities: Oddities::default(),
+            record: Record::default(),
         }
     }
 
@@ -392,6 +394,11 @@ impl<T: Ticket> Machine<T> {
         self.oddities
     }
 
+    /// What it has done so far.
+    pub fn record(&self) -> &Record {
+        &self.record
+    }
+
     /// When the driver will be in doubt unless it says something before.
     fn suspect_at(&self) -> Instant {
         let silent = self.heard + self.times.suspect_after;
@@ -460,6 +467,7 @@ impl<T: Ticket> Machine<T> {
                 {
                     slot.ticket.refused();
                 } else {
+                    self.record.note(&answer);
                     slot.ticket.answered(answer, now);
                 }
             }

@@ -199,7 +199,7 @@ impl Known {
         classes.filter(|class| {
             let mut grounds = self.territory.grounds_in(&class.id.namespace);
             grounds.any(|ground| {
-                ground.key.provider.is_none() || ground.key.provider == class.provider
+                ground.key.provider.is_none() || ground.key.provider == class.key.provider
             })
         })
     }

@@ -20,9 +20,7 @@ use tokio::{
 
 use self::stage::Stage;
 use super::{Answer, Claim, Ledger, Payload};
-use crate::{
-    audit::Audit, driver::Verb, metrics::Metrics, operation::Ticket, session::Ticket as _,
-};
+use crate::{audit::Audit, driver::Verb, metrics::Metrics, operation::Ticket};
 
 /// What may happen. Machines, drivers and operations are named by number.
 #[derive(Clone, Debug)]
@@ -131,7 +129,7 @@ fn at_most_one_operation_runs_on_a_machine_whose_page_comes_and_goes() {
             started.fetch_add(1, Ordering::AcqRel);
             assert_eq!(running.fetch_add(1, Ordering::AcqRel), 0, "it runs twice");
             let waiter = (number % 2 == 0).then(|| operation.wait());
-            let ticket = Ticket::new(Arc::clone(&operation));
+            let mut ticket = Ticket::new(Arc::clone(&operation));
             if number % 16 == 0 {
                 ledger.forget_old();
             }

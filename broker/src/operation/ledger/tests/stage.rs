@@ -20,7 +20,7 @@ use crate::{
     operation::{
         Answer, Claim, Code, Ledger, Operation, Outcome, Payload, Request, Ticket, Waiter, Words,
     },
-    session::{Info, Session, SessionHandle, Terms, Ticket as _, Times, Token},
+    session::{Info, Session, SessionHandle, Terms, Times, Token},
 };
 
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -154,7 +154,7 @@ impl Stage {
     }
 
     fn answer(&mut self, at: usize, success: Success) {
-        let live = self.live.remove(at);
+        let mut live = self.live.remove(at);
         let heard = !live.waiters.is_empty();
         let (answer, end) = match success {
             true => (Answer::ok(Payload::None), End::Success { heard }),
@@ -278,7 +278,7 @@ fn request_of(class: &Arc<Class>, verb: Verb, machine: MachineId, request_id: &s
         verb,
         class: Arc::clone(class),
         secret_revision: 0,
-        key: key(class),
+        key: Arc::new(key(class)),
         machine,
         words: Arc::new(Words { request_id: request_id.to_owned(), ..Words::default() }),
         attempt: 1,
