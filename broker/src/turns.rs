@@ -8,10 +8,10 @@
 /// So many are worth waking somebody for.
 const LEAST: usize = 16;
 
-/// How many operations are handed on together, of so many in flight: a quarter, so that all who are on
-/// their way have something to do.
+/// How many operations are handed on together, of so many in flight: half of them, so that there is
+/// something to do on both sides of us.
 pub(crate) fn turn(in_flight: usize) -> usize {
-    (in_flight / 4).max(LEAST)
+    (in_flight / 2).max(LEAST)
 }
 
 #[cfg(test)]
@@ -19,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_turn_is_a_quarter_and_never_a_few() {
-        assert_eq!([0, 1, 64, 100, 256, 10_000].map(turn), [16, 16, 16, 25, 64, 2_500]);
+    fn a_turn_is_half_and_never_a_few() {
+        assert_eq!([0, 1, 64, 100, 256, 10_000].map(turn), [16, 16, 32, 50, 128, 5_000]);
     }
 }
