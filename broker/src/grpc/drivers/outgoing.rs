@@ -39,6 +39,8 @@ impl Outgoing {
 #[derive(Debug)]
 pub(crate) struct ToDriver {
     stage: Stage,
+    /// How long the frames were that went last: about as long will those be that go next.
+    last: usize,
     farewell: oneshot::Receiver<Status>,
 }
 
@@ -54,7 +56,7 @@ impl ToDriver {
     /// With the end that the handshake writes to. A status that is sent as the farewell is the last word.
     pub(super) fn new(farewell: oneshot::Receiver<Status>) -> (Outbound, Self) {
         let (outbound, frames) = mpsc::channel(HANDSHAKE);
-        (outbound, Self { stage: Stage::Handshake(frames), farewell })
+        (outbound, Self { stage: Stage::Handshake(frames), last: 0, farewell })
     }
 }
 
@@ -63,8 +65,9 @@ impl Stream for ToDriver {
     type Item = Result<Bytes, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
         loop {
-            self.stage = match &mut self.stage {
+            this.stage = match &mut this.stage {
                 Stage::Handshake(frames) => match ready!(frames.poll_recv(context)) {
                     Some(Outgoing::Frame(frame)) => {
                         let mut bytes = BytesMut::new();
@@ -77,17 +80,23 @@ impl Stream for ToDriver {
                 Stage::Session(frames) => {
                     let mut bytes = BytesMut::new();
                     let take = |frame: &Frame<'_>| {
+                        if bytes.is_empty() {
+                            bytes.reserve(this.last);
+                        }
                         put(frame.encoded_len(), &mut bytes, |to| frame.encode(to));
                         bytes.len() < SEND_AT
                     };
                     match ready!(frames.poll_next(context, take)) {
-                        Some(()) => return Poll::Ready(Some(Ok(bytes.freeze()))),
+                        Some(()) => {
+                            this.last = bytes.len();
+                            return Poll::Ready(Some(Ok(bytes.freeze())));
+                        }
                         None => Stage::Farewell,
                     }
                 }
                 Stage::Farewell => {
-                    let last = ready!(self.farewell.poll_unpin(context));
-                    self.stage = Stage::Over;
+                    let last = ready!(this.farewell.poll_unpin(context));
+                    this.stage = Stage::Over;
                     // Without a farewell the driver itself has left.
                     return Poll::Ready(last.ok().map(Err));
                 }
