@@ -212,7 +212,7 @@ impl DriversDoor {
 /// What a driver asks.
 async fn question<T: Message + Default>(request: Request<Incoming>) -> Result<T, Status> {
     let mut time = timeout::of(request.headers())?;
-    let message: Bytes = unary::read(request, MAX_MESSAGE, &mut time).await?;
+    let message: Bytes = unary::read(request.into_body(), MAX_MESSAGE, &mut time).await?;
     T::decode(message).map_err(|error| Status::invalid_argument(error.to_string()))
 }
 

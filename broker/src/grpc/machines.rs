@@ -59,22 +59,25 @@ impl Machines {
                 return ready(Status::unimplemented("there is no such method").into_http()).boxed();
             }
         };
-        let door = Arc::clone(self);
-        async move { unary::respond(door.unary(verb, request, caller).await) }.boxed()
+        let (door, origin) = (Arc::clone(self), origin(request.headers(), caller));
+        let time = timeout::of(request.headers());
+        // All else of the request is let go before anybody waits.
+        let body = request.into_body();
+        async move { unary::respond(door.unary(verb, body, origin, time).await) }.boxed()
     }
 
     async fn unary(
         &self,
         verb: Verb,
-        request: Request<Incoming>,
-        caller: Arc<Caller>,
+        body: Incoming,
+        origin: Origin,
+        time: Result<Option<Duration>, Error>,
     ) -> Result<Bytes, Status> {
-        let origin = origin(request.headers(), caller);
-        let (mut time, wrong) = match timeout::of(request.headers()) {
+        let (mut time, wrong) = match time {
             Ok(time) => (time, None),
             Err(error) => (None, Some(error)),
         };
-        let message = unary::read(request, MAX_MESSAGE, &mut time).await?;
+        let message = unary::read(body, MAX_MESSAGE, &mut time).await?;
         let ask = Ask::read(verb, &message, &self.names)?.by(origin);
         let (ask, timeout) = self.admit(ask, wrong.map_or(Ok(time), Err))?;
         let payload = payload(self.dispatcher.execute(ask, timeout).await)?;

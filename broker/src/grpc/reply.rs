@@ -3,6 +3,7 @@
 use std::{
     fmt, mem,
     pin::Pin,
+    sync::LazyLock,
     task::{Context, Poll, ready},
 };
 
@@ -11,7 +12,7 @@ use futures::{StreamExt as _, stream::BoxStream};
 use hyper::{
     HeaderMap,
     body::{Body as HttpBody, Frame, SizeHint},
-    header::HeaderValue,
+    header::{HeaderName, HeaderValue},
 };
 use tonic::{Status, body::Body};
 
@@ -74,9 +75,17 @@ impl HttpBody for Reply {
 
 /// That all went well.
 fn well() -> HeaderMap {
-    let mut trailers = HeaderMap::with_capacity(1);
-    trailers.insert(Status::GRPC_STATUS, HeaderValue::from_static("0"));
-    trailers
+    static WELL: LazyLock<HeaderMap> =
+        LazyLock::new(|| only(Status::GRPC_STATUS, HeaderValue::from_static("0")));
+    WELL.clone()
+}
+
+/// Headers to be copied: that takes half of what it takes to make them. With some room, in which it is found
+/// sooner that other headers are not there.
+pub(super) fn only(name: HeaderName, value: HeaderValue) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(8);
+    headers.insert(name, value);
+    headers
 }
 
 /// What went wrong.

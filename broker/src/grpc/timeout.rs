@@ -14,7 +14,7 @@ const HEADER: HeaderName = HeaderName::from_static("grpc-timeout");
 /// its own clock that it knows nothing.
 pub(super) fn of(headers: &HeaderMap) -> Result<Option<Duration>, Error> {
     let Some(value) = headers.get(HEADER) else { return Ok(None) };
-    let timeout = value.to_str().ok().and_then(parse).ok_or_else(|| Error::Invalid {
+    let timeout = parse(value.as_bytes()).ok_or_else(|| Error::Invalid {
         field: "grpc-timeout",
         problem: "must be up to 8 digits and one of H, M, S, m, u, n".to_owned(),
     })?;
@@ -22,43 +22,58 @@ pub(super) fn of(headers: &HeaderMap) -> Result<Option<Duration>, Error> {
 }
 
 fn margin(timeout: Duration) -> Duration {
-    (timeout / 20).min(Duration::from_millis(200))
+    const MOST: Duration = Duration::from_millis(200);
+    if timeout >= 20 * MOST { MOST } else { timeout / 20 }
 }
 
-fn parse(value: &str) -> Option<Duration> {
-    let (digits, unit) = value.split_at_checked(value.len().checked_sub(1)?)?;
-    if digits.is_empty() || digits.len() > 8 {
+fn parse(value: &[u8]) -> Option<Duration> {
+    let (unit, digits) = value.split_last()?;
+    if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    let number: u64 = digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok())??;
+    let number = digits.iter().fold(0, |number, digit| 10 * number + u64::from(digit - b'0'));
     match unit {
-        "H" => Some(Duration::from_secs(number * 3600)),
-        "M" => Some(Duration::from_secs(number * 60)),
-        "S" => Some(Duration::from_secs(number)),
-        "m" => Some(Duration::from_millis(number)),
-        "u" => Some(Duration::from_micros(number)),
-        "n" => Some(Duration::from_nanos(number)),
+        b'H' => Some(Duration::from_secs(number * 3600)),
+        b'M' => Some(Duration::from_secs(number * 60)),
+        b'S' => Some(Duration::from_secs(number)),
+        b'm' => Some(Duration::from_millis(number)),
+        b'u' => Some(Duration::from_micros(number)),
+        b'n' => Some(Duration::from_nanos(number)),
         _ => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tonic::codegen::http::HeaderValue;
+
     use super::*;
 
     #[test]
     fn all_units_are_read() {
-        assert_eq!(parse("2H"), Some(Duration::from_secs(7200)));
-        assert_eq!(parse("3M"), Some(Duration::from_secs(180)));
-        assert_eq!(parse("99999999S"), Some(Duration::from_secs(99_999_999)));
-        assert_eq!(parse("5m"), Some(Duration::from_millis(5)));
-        assert_eq!(parse("0n"), Some(Duration::ZERO));
+        assert_eq!(parse(b"2H"), Some(Duration::from_secs(7200)));
+        assert_eq!(parse(b"3M"), Some(Duration::from_secs(180)));
+        assert_eq!(parse(b"99999999S"), Some(Duration::from_secs(99_999_999)));
+        assert_eq!(parse(b"5m"), Some(Duration::from_millis(5)));
+        assert_eq!(parse(b"17u"), Some(Duration::from_micros(17)));
+        assert_eq!(parse(b"0n"), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn we_give_up_a_little_before_the_caller_does() {
+        let of = |timeout| {
+            let headers = HeaderMap::from_iter([(HEADER, HeaderValue::from_static(timeout))]);
+            of(&headers).unwrap()
+        };
+        assert_eq!(of("1S"), Some(Duration::from_millis(950)));
+        assert_eq!(of("4S"), Some(Duration::from_millis(3_800)));
+        assert_eq!(of("1M"), Some(Duration::from_millis(59_800)));
     }
 
     #[test]
     fn nonsense_is_refused() {
         for value in ["", "S", "1", "-1S", "123456789S", "1x", "1S ", "é"] {
-            assert_eq!(parse(value), None, "{value:?}");
+            assert_eq!(parse(value.as_bytes()), None, "{value:?}");
         }
     }
 }

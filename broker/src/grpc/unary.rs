@@ -1,12 +1,12 @@
 //! One call, one answer, straight on HTTP/2: what tonic has for streams of any length is a fifth of what the
 //! broker does for a unary call.
 
-use std::{future::poll_fn, pin::pin, time::Duration};
+use std::{future::poll_fn, pin::pin, sync::LazyLock, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use futures::FutureExt as _;
 use hyper::{
-    Request, Response,
+    HeaderMap, Response,
     body::Incoming,
     header::{CONTENT_TYPE, HeaderValue},
 };
@@ -17,7 +17,7 @@ use zeroize::Zeroizing;
 
 use super::{
     messages::{Messages, put, put_message},
-    reply::Reply,
+    reply::{Reply, only},
 };
 
 /// How long a request may take to come, where its caller says nothing of time.
@@ -26,12 +26,12 @@ const READ_WITHIN: Duration = Duration::from_secs(60);
 /// The one message of a request of at most so many bytes, read to its end: who answers before that has
 /// to reset it. `given` is the caller's time, of which it takes what it takes.
 pub(super) async fn read(
-    request: Request<Incoming>,
+    body: Incoming,
     most: usize,
     given: &mut Option<Duration>,
 ) -> Result<Bytes, Status> {
-    let mut messages = Messages::new(request.into_body(), most);
-    let mut reading = pin!(only(&mut messages));
+    let mut messages = Messages::new(body, most);
+    let mut reading = pin!(the_only(&mut messages));
     // Mostly it has come with its head, and nobody waits.
     if let Some(read) = reading.as_mut().now_or_never() {
         return read;
@@ -43,7 +43,7 @@ pub(super) async fn read(
     read.map_err(late)?
 }
 
-async fn only(messages: &mut Messages) -> Result<Bytes, Status> {
+async fn the_only(messages: &mut Messages) -> Result<Bytes, Status> {
     let Some(first) = poll_fn(|context| messages.poll_next(context)).await else {
         return Err(Status::internal("the request has no message"));
     };
@@ -86,8 +86,9 @@ pub(super) fn respond(answer: Result<Bytes, Status>) -> Response<Reply> {
 
 /// The head of an answer, before any message.
 pub(super) fn answered(reply: Reply) -> Response<Reply> {
+    static HEAD: LazyLock<HeaderMap> =
+        LazyLock::new(|| only(CONTENT_TYPE, HeaderValue::from_static("application/grpc")));
     let mut response = Response::new(reply);
-    let grpc = HeaderValue::from_static("application/grpc");
-    response.headers_mut().insert(CONTENT_TYPE, grpc);
+    response.headers_mut().clone_from(&HEAD);
     response
 }
