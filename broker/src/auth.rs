@@ -37,7 +37,7 @@ pub use self::{
     identity::{FORMS, Identity},
     policy::{Act, Error as PolicyError, Namespaces, Policy, Refusal, Subject},
     review::{Reviewed, Reviewer},
-    rules::{Need, need},
+    rules::{Need, names, need},
     territory::{Ground, Territory},
     tokens::{TokenFile, make as make_token},
 };
@@ -211,10 +211,10 @@ impl Auth {
         at: &Caller,
         authorization: &[u8],
         last: &LastShown,
-    ) -> Option<Caller> {
+    ) -> Option<Arc<Caller>> {
         let token = read_bearer(authorization, last).ok()?;
         let holder = self.0.authenticators.iter().find_map(|one| one.knows(&token))?;
-        Some(at.clone().holding(token, holder))
+        Some(last.caller(at, token, holder))
     }
 
     /// Whether a method with this need may be called.
@@ -355,6 +355,16 @@ impl Caller {
         let token = if holder.by_text { token } else { token.without_text() };
         let proof = Proof::Token(token, holder.expires);
         self.proven(holder.identity, proof)
+    }
+
+    /// Whether somebody at the same place who shows this would be just this one.
+    fn is_again(&self, at: &Self, token: &Bearer, holder: &Holder) -> bool {
+        let is_here = self.connection == at.connection && self.address == at.address;
+        let shows = |(known, expires): (&Bearer, &Option<SystemTime>)| {
+            known.text().is_some() == holder.by_text && *expires == holder.expires && known == token
+        };
+        let Proof::Token(known, expires) = &self.proof else { return false };
+        is_here && self.identity == holder.identity && shows((known, expires))
     }
 
     /// Whether it proved nothing.

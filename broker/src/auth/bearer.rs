@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
 };
 
@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-use super::Identity;
+use super::{Caller, Identity};
 
 /// The digest of a token, and the token itself only where whoever issued it has to be asked.
 ///
@@ -59,20 +59,43 @@ impl Bearer {
 }
 
 /// The token that was last shown on a connection: nearly all of its calls show the same, and a digest
-/// costs more than all else at the entrance. Whose it is is asked for each of them.
+/// costs more than all else at the entrance. Whose it is is asked for each of them; if it is still the same
+/// one's, there is no need to make another [`Caller`] of it.
 #[derive(Debug, Default)]
-pub struct LastShown(Mutex<Option<Bearer>>);
+pub struct LastShown(Mutex<Last>);
+
+#[derive(Debug, Default)]
+struct Last {
+    token: Option<Bearer>,
+    caller: Option<Arc<Caller>>,
+}
 
 impl LastShown {
     /// What a caller shows now.
     pub(super) fn or(&self, token: &[u8]) -> Bearer {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = &mut self.last().token;
         let is_same =
             |last: &&Bearer| last.text.as_ref().is_some_and(|text| is_same(text.reveal(), token));
         match last.as_ref().filter(is_same) {
             Some(last) => last.clone(),
             None => last.insert(Bearer::shown(token)).clone(),
         }
+    }
+
+    /// Who shows it, and is called this.
+    pub(super) fn caller(&self, at: &Caller, token: Bearer, holder: Holder) -> Arc<Caller> {
+        let last = &mut self.last().caller;
+        match last.as_ref().filter(|last| last.is_again(at, &token, &holder)) {
+            Some(again) => {
+                again.expect_much();
+                Arc::clone(again)
+            }
+            None => Arc::clone(last.insert(Arc::new(at.clone().holding(token, holder)))),
+        }
+    }
+
+    fn last(&self) -> MutexGuard<'_, Last> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -82,13 +105,15 @@ impl PartialEq for Bearer {
     }
 }
 
-/// In the same time whatever differs, but for the length. Eight bytes at once, as it is asked for every call.
+/// In the same time whatever differs, but for the length. Eight bytes at once, as it is asked for every call:
+/// what differs is gathered, and looked at in the end.
 fn is_same(one: &[u8], other: &[u8]) -> bool {
     let ((ones, one_rest), (others, other_rest)) = (one.as_chunks::<8>(), other.as_chunks::<8>());
     let words = ones.iter().zip(others);
-    let same = words.fold(one_rest.ct_eq(other_rest), |same, (one, other)| {
-        same & u64::from_ne_bytes(*one).ct_eq(&u64::from_ne_bytes(*other))
+    let different = words.fold(0, |different, (one, other)| {
+        different | u64::from_ne_bytes(*one) ^ u64::from_ne_bytes(*other)
     });
+    let same = different.ct_eq(&0) & one_rest.ct_eq(other_rest);
     one.len() == other.len() && bool::from(same)
 }
 
@@ -129,6 +154,7 @@ pub trait Authenticator: Send + Sync + fmt::Debug {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::driver::ConnectionId;
 
     #[test]
     fn the_token_that_was_last_shown_is_known_again_and_another_is_not_taken_for_it() {
@@ -139,6 +165,36 @@ mod tests {
         let other = last.or(b"two");
         assert!(other == Bearer::new(b"two") && other != first);
         assert!(last.or(b"one") == Bearer::new(b"one"));
+    }
+
+    #[test]
+    fn a_caller_is_made_anew_only_when_something_about_it_changes() {
+        let last = LastShown::default();
+        let at = |number, address: &str| Caller::anonymous(ConnectionId(number), address.into());
+        let holder = |name: &str, expires| Holder {
+            identity: Identity::token(name),
+            expires,
+            by_text: false,
+        };
+        let (here, alice) = (at(1, "here"), holder("alice", None));
+        let known = last.caller(&here, last.or(b"one"), alice.clone());
+        let again = |at: &Caller, token: &[u8], holder: &Holder| {
+            let before = last.caller(&here, last.or(b"one"), alice.clone());
+            let now = last.caller(at, last.or(token), holder.clone());
+            assert_eq!((now.connection, &now.address), (at.connection, &at.address));
+            assert_eq!(now.identity, holder.identity);
+            Arc::ptr_eq(&before, &now)
+        };
+        assert!(again(&here, b"one", &alice));
+        assert!(known.in_audit().is_some(), "it comes again and again");
+        assert!(!again(&here, b"two", &alice), "another token");
+        assert!(!again(&here, b"one", &holder("bob", None)), "somebody else's by now");
+        assert!(
+            !again(&here, b"one", &holder("alice", Some(SystemTime::UNIX_EPOCH))),
+            "for a time"
+        );
+        assert!(!again(&here, b"one", &Holder { by_text: true, ..alice.clone() }), "is to be kept");
+        assert!(!again(&at(2, "here"), b"one", &alice) && !again(&at(1, "there"), b"one", &alice));
     }
 
     #[test]

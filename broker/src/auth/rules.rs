@@ -17,10 +17,17 @@ pub enum Need {
     Steer,
 }
 
+/// The service and the method at `path`, if it leads to one.
+pub fn names(path: &str) -> Option<(&str, &str)> {
+    let path = path.strip_prefix('/')?;
+    // A search for a character is made for long texts.
+    let slash = path.bytes().position(|byte| byte == b'/')?;
+    Some((&path[..slash], &path[slash + 1..]))
+}
+
 /// What calling the method at `path` needs; `None` for what does not exist.
 pub fn need(path: &str) -> Option<Need> {
-    let (service, method) = path.strip_prefix('/')?.split_once('/')?;
-    Some(match (service, method) {
+    Some(match names(path)? {
         ("machinebroker.v1.Drivers", "Register" | "GetMachineClass" | "GetSecret") => Need::Driver,
         (
             "machinebroker.v1.Machines",

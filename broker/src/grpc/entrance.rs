@@ -22,23 +22,22 @@ pub struct Entrance {
     pub bounds: Bounds,
 }
 
-/// A call and who it is from, or what the caller is told.
-pub(super) type Passed<B> = Result<(http::Request<B>, Arc<Caller>), Status>;
+/// Who a call is from, or what the caller is told.
+pub(super) type Passed = Result<Arc<Caller>, Status>;
 
 /// What becomes of a call.
-#[expect(clippy::large_enum_variant, reason = "it is nearly always the large one, and moved once")]
-pub(super) enum Passage<B> {
-    Now(Passed<B>),
+pub(super) enum Passage {
+    Now(Passed),
     /// Somebody else is asked whose token it is.
-    Later(BoxFuture<'static, Passed<B>>),
+    Later(BoxFuture<'static, Passed>),
 }
 
 impl Entrance {
-    pub(super) fn check<B: Send + 'static>(
-        &self,
-        peer: &Peer,
-        mut request: http::Request<B>,
-    ) -> Passage<B> {
+    /// Takes the credentials off the request: no door needs them, and nobody behind this one can print
+    /// them.
+    pub(super) fn check<B>(&self, peer: &Peer, request: &mut http::Request<B>) -> Passage {
+        let authorization = request.headers_mut().remove(http::header::AUTHORIZATION);
+        let method = request.uri().path();
         let good = peer.certificate.as_ref();
         let good = good.map_or(Ok(()), |cert| self.auth.looks_good(cert, &peer.verified));
         let at = good.and_then(|()| {
@@ -48,31 +47,30 @@ impl Entrance {
             Ok(caller) => caller,
             Err(denied) => {
                 let nobody = Caller::anonymous(peer.connection, peer.address.clone());
-                return Passage::Now(Err(self.turn_away(&request, &nobody, &denied)));
+                return Passage::Now(Err(self.turn_away(method, &nobody, &denied)));
             }
         };
-        // Taken out: no door needs it, and nobody behind this one can print it.
-        let Some(mut authorization) = request.headers_mut().remove(http::header::AUTHORIZATION)
-        else {
-            return Passage::Now(self.pass(request, at, &peer.standing));
+        let Some(mut authorization) = authorization else {
+            return Passage::Now(self.pass(method, Arc::new(at), &peer.standing));
         };
         authorization.set_sensitive(true);
         let known = self.auth.with_known_token(&at, authorization.as_bytes(), &peer.shown);
         if let Some(caller) = known {
-            return Passage::Now(self.pass(request, caller, &peer.standing));
+            return Passage::Now(self.pass(method, caller, &peer.standing));
         }
         let (this, shown, standing) = (self.clone(), peer.shown.clone(), peer.standing.clone());
+        let method = method.to_owned();
         let recognised = async move {
             match this.auth.with_token(at.clone(), authorization.as_bytes(), &shown).await {
-                Ok(caller) => this.pass(request, caller, &standing),
-                Err(denied) => Err(this.turn_away(&request, &at, &denied)),
+                Ok(caller) => this.pass(&method, Arc::new(caller), &standing),
+                Err(denied) => Err(this.turn_away(&method, &at, &denied)),
             }
         };
         Passage::Later(recognised.boxed())
     }
 
-    fn pass<B>(&self, request: http::Request<B>, caller: Caller, standing: &Standing) -> Passed<B> {
-        let admitted = match need(request.uri().path()) {
+    fn pass(&self, method: &str, caller: Arc<Caller>, standing: &Standing) -> Passed {
+        let admitted = match need(method) {
             Some(need) => self.auth.admits(&caller, need).map(|()| need),
             None => Err(Denied::NoSuchMethod),
         };
@@ -85,15 +83,14 @@ impl Entrance {
                         .settle(counts_as)
                         .map_err(|taken| self.too_many_connections(&caller, &taken))?;
                 }
-                Ok((request, Arc::new(caller)))
+                Ok(caller)
             }
-            Err(denied) => Err(self.turn_away(&request, &caller, &denied)),
+            Err(denied) => Err(self.turn_away(method, &caller, &denied)),
         }
     }
 
-    fn turn_away<B>(&self, request: &http::Request<B>, caller: &Caller, why: &Denied) -> Status {
+    fn turn_away(&self, method: &str, caller: &Caller, why: &Denied) -> Status {
         self.metrics.caller_denied(why);
-        let method = request.uri().path();
         if self.bounds.refusals.tell(caller) {
             tracing::info!(?caller, method, %why, "caller denied");
             self.audit.write(|| {

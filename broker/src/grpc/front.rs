@@ -31,7 +31,7 @@ use super::{
     reply::Reply,
     timeout,
 };
-use crate::auth::Caller;
+use crate::auth::{self, Caller};
 
 /// The way in, and all doors.
 pub struct Front {
@@ -55,13 +55,13 @@ impl hyper::service::Service<Request<Incoming>> for Usher {
     type Error = Infallible;
     type Future = Map<Answering, fn(Response<Reply>) -> Result<Response<Reply>, Infallible>>;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let request = answer_to_historic_names(request);
-        match self.front.entrance.check(&self.peer, request) {
-            Passage::Now(passed) => self.front.lead(passed),
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        answer_to_historic_names(&mut request);
+        match self.front.entrance.check(&self.peer, &mut request) {
+            Passage::Now(passed) => self.front.lead(passed, request),
             Passage::Later(passing) => {
                 let front = Arc::clone(&self.front);
-                async move { front.lead(passing.await).await }.boxed()
+                async move { front.lead(passing.await, request).await }.boxed()
             }
         }
         .map(Ok)
@@ -85,9 +85,9 @@ fn within(patience: Option<Duration>, answering: Answering) -> Answering {
 }
 
 impl Front {
-    fn lead(&self, passed: Passed<Incoming>) -> Answering {
-        let (request, caller) = match passed {
-            Ok(passed) => passed,
+    fn lead(&self, passed: Passed, request: Request<Incoming>) -> Answering {
+        let caller = match passed {
+            Ok(caller) => caller,
             Err(status) => return ready(status.into_http()).boxed(),
         };
         let patience = || timeout::of(request.headers()).ok().flatten();
@@ -101,7 +101,7 @@ impl Front {
 
 /// The service and its method.
 pub(super) fn names(request: &Request<Incoming>) -> (&str, &str) {
-    request.uri().path().trim_start_matches('/').split_once('/').unwrap_or_default()
+    auth::names(request.uri().path()).unwrap_or_default()
 }
 
 /// The request, so that tonic carries who it is from to the door.

@@ -7,11 +7,9 @@ const HISTORIC: [&str; 2] = ["/infra.Infragrpc/", "/service.Servicegrpc/"];
 
 /// Sends calls under a historic service name to today's service. The messages are the same, so the
 /// path is all that differs.
-pub(super) fn answer_to_historic_names<B>(mut request: Request<B>) -> Request<B> {
+pub(super) fn answer_to_historic_names<B>(request: &mut Request<B>) {
     let path = request.uri().path();
-    let Some(method) = HISTORIC.iter().find_map(|name| path.strip_prefix(name)) else {
-        return request;
-    };
+    let Some(method) = HISTORIC.iter().find_map(|name| path.strip_prefix(name)) else { return };
     if let Ok(path) = PathAndQuery::try_from(format!("{TODAY}{method}")) {
         let mut parts = request.uri().clone().into_parts();
         parts.path_and_query = Some(path);
@@ -19,7 +17,6 @@ pub(super) fn answer_to_historic_names<B>(mut request: Request<B>) -> Request<B>
             *request.uri_mut() = uri;
         }
     }
-    request
 }
 
 #[cfg(test)]
@@ -27,8 +24,9 @@ mod tests {
     use super::*;
 
     fn path_after(uri: &str) -> String {
-        let request = Request::builder().uri(uri).body(()).unwrap();
-        answer_to_historic_names(request).uri().to_string()
+        let mut request = Request::builder().uri(uri).body(()).unwrap();
+        answer_to_historic_names(&mut request);
+        request.uri().to_string()
     }
 
     #[test]
