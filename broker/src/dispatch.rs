@@ -100,16 +100,17 @@ impl Dispatcher {
         ask: Box<Ask>,
         timeout: Option<Duration>,
     ) -> Result<Answered, Error> {
-        let (mut account, deadline) = self.open(ask, timeout, Instant::now());
-        let span = account.span.clone();
-        // All in the span, so that also a caller that leaves does so in it.
-        async move {
-            let now = account.began;
-            let step = self.step(&mut account, (now, deadline));
-            self.run(account, deadline, step).await
+        let mut begun = self.begin(ask, timeout, Instant::now());
+        loop {
+            begun = match begun {
+                Begun::Over(result) => return result,
+                Begun::Waiting(waiting) => {
+                    let outcome = waiting.outcome().await;
+                    self.judged(waiting, outcome, Instant::now())
+                }
+                Begun::Later(later) => return later.await,
+            };
         }
-        .instrument(span)
-        .await
     }
 
     /// The same for who has many at once: begins, and leaves the waiting to the caller.
@@ -125,9 +126,14 @@ impl Dispatcher {
 
     /// Goes on with what was begun, when it is over or its time is.
     pub fn conclude(&self, waiting: Waiting, now: Instant) -> Begun {
+        let outcome = waiting.waiter.heard();
+        self.judged(waiting, outcome, now)
+    }
+
+    fn judged(&self, waiting: Waiting, outcome: Option<Outcome>, now: Instant) -> Begun {
         let Waiting { mut account, waiter, deadline } = waiting;
         let span = account.span.clone();
-        span.in_scope(|| match Self::judge(&mut account, &waiter, waiter.heard()) {
+        span.in_scope(|| match Self::judge(&mut account, &waiter, outcome) {
             Step::Over(result) => Begun::Over(self.close(account, result, now)),
             step => Begun::Later(self.later(account, deadline, step)),
         })
@@ -195,7 +201,7 @@ impl Dispatcher {
             step = match step {
                 Step::Over(result) => break result,
                 Step::Waiting(waiter) => {
-                    let outcome = timeout_at(deadline, waiter.outcome()).await.ok();
+                    let outcome = waiter.outcome_by(deadline).await;
                     Self::judge(&mut account, &waiter, outcome)
                 }
                 Step::Pause(pause) => {

@@ -23,7 +23,7 @@ use std::{
 };
 
 use futures::future::poll_fn;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 pub use self::{
     answer::{Answer, Code, Payload, duration, shortened},
@@ -322,6 +322,11 @@ impl Waiter {
         let outcome = poll_fn(|context| self.operation.end.poll(self.number, context)).await;
         self.operation.heard.store(true, Ordering::Release);
         outcome
+    }
+
+    /// The outcome, if it is over by then.
+    pub async fn outcome_by(&self, deadline: Instant) -> Option<Outcome> {
+        timeout_at(deadline, self.outcome()).await.ok()
     }
 
     pub fn is_over(&self) -> bool {

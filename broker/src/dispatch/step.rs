@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use tokio::time::Instant;
 
 use super::{ATTEMPTS, Answered, Error, account::Account};
-use crate::operation::{Bell, Waiter};
+use crate::operation::{Bell, Outcome, Waiter};
 
 /// Where an ask is on its way.
 pub(super) enum Step {
@@ -62,6 +62,11 @@ impl Waiting {
 
     pub fn is_over(&self) -> bool {
         self.waiter.is_over()
+    }
+
+    /// How it ends, if it does so in time.
+    pub(super) async fn outcome(&self) -> Option<Outcome> {
+        self.waiter.outcome_by(self.deadline).await
     }
 
     /// Rings the bell with `number` once it is over.
