@@ -37,7 +37,7 @@ pub use self::{
     identity::{FORMS, Identity},
     policy::{Act, Error as PolicyError, Namespaces, Policy, Refusal, Subject},
     review::{Reviewed, Reviewer},
-    rules::{Need, names, need},
+    rules::{Need, need},
     territory::{Ground, Territory},
     tokens::{TokenFile, make as make_token},
 };
@@ -199,22 +199,23 @@ impl Auth {
         authorization: &[u8],
         last: &LastShown,
     ) -> Result<Caller, Denied> {
-        let token = read_bearer(authorization, last)?;
+        let token = last.or(bearer(authorization)?);
         let holder = self.holder(&token).await?.ok_or(Denied::UnknownToken)?;
         Ok(at.holding(token, holder))
     }
 
     /// The same where nobody has to be asked for that, as it nearly always is; `None` where somebody may
-    /// have to.
+    /// have to. It is `at` the connection on which the token was `last` shown.
     pub fn with_known_token(
         &self,
-        at: &Caller,
+        at: impl FnOnce() -> Result<Caller, Denied>,
         authorization: &[u8],
         last: &LastShown,
-    ) -> Option<Arc<Caller>> {
-        let token = read_bearer(authorization, last).ok()?;
-        let holder = self.0.authenticators.iter().find_map(|one| one.knows(&token))?;
-        Some(last.caller(at, token, holder))
+    ) -> Option<Result<Arc<Caller>, Denied>> {
+        let token = bearer(authorization).ok()?;
+        last.caller(token, at, |token| {
+            self.0.authenticators.iter().find_map(|one| one.knows(token))
+        })
     }
 
     /// Whether a method with this need may be called.
@@ -357,14 +358,11 @@ impl Caller {
         self.proven(holder.identity, proof)
     }
 
-    /// Whether somebody at the same place who shows this would be just this one.
-    fn is_again(&self, at: &Self, token: &Bearer, holder: &Holder) -> bool {
-        let is_here = self.connection == at.connection && self.address == at.address;
-        let shows = |(known, expires): (&Bearer, &Option<SystemTime>)| {
-            known.text().is_some() == holder.by_text && *expires == holder.expires && known == token
-        };
-        let Proof::Token(known, expires) = &self.proof else { return false };
-        is_here && self.identity == holder.identity && shows((known, expires))
+    /// Whether it would be made again if the token that it showed is this one's.
+    fn is_of(&self, holder: &Holder) -> bool {
+        let Proof::Token(token, expires) = &self.proof else { return false };
+        let is_kept = token.text().is_some();
+        self.identity == holder.identity && *expires == holder.expires && is_kept == holder.by_text
     }
 
     /// Whether it proved nothing.
@@ -407,12 +405,13 @@ fn nobody_or(caller: &Caller, refusal: Refusal) -> Denied {
     }
 }
 
-fn read_bearer(authorization: &[u8], last: &LastShown) -> Result<Bearer, Denied> {
+/// The token in an `authorization` header.
+fn bearer(authorization: &[u8]) -> Result<&[u8], Denied> {
     let (scheme, token) = authorization.split_at_checked(7).ok_or(Denied::NotBearer)?;
     if !scheme.eq_ignore_ascii_case(b"bearer ") || token.is_empty() {
         return Err(Denied::NotBearer);
     }
-    Ok(last.or(token))
+    Ok(token)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, SystemTime},
 };
 
@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-use super::{Caller, Identity};
+use super::{Caller, Denied, Identity};
 
 /// The digest of a token, and the token itself only where whoever issued it has to be asked.
 ///
@@ -62,40 +62,50 @@ impl Bearer {
 /// costs more than all else at the entrance. Whose it is is asked for each of them; if it is still the same
 /// one's, there is no need to make another [`Caller`] of it.
 #[derive(Debug, Default)]
-pub struct LastShown(Mutex<Last>);
+pub struct LastShown(Mutex<Option<Shown>>);
 
-#[derive(Debug, Default)]
-struct Last {
-    token: Option<Bearer>,
+#[derive(Debug)]
+struct Shown {
+    token: Bearer,
+    /// Whose it was then.
     caller: Option<Arc<Caller>>,
 }
 
 impl LastShown {
     /// What a caller shows now.
     pub(super) fn or(&self, token: &[u8]) -> Bearer {
-        let last = &mut self.last().token;
-        let is_same =
-            |last: &&Bearer| last.text.as_ref().is_some_and(|text| is_same(text.reveal(), token));
-        match last.as_ref().filter(is_same) {
-            Some(last) => last.clone(),
-            None => last.insert(Bearer::shown(token)).clone(),
-        }
+        self.now(token, |shown| shown.token.clone())
     }
 
-    /// Who shows it, and is called this.
-    pub(super) fn caller(&self, at: &Caller, token: Bearer, holder: Holder) -> Arc<Caller> {
-        let last = &mut self.last().caller;
-        match last.as_ref().filter(|last| last.is_again(at, &token, &holder)) {
-            Some(again) => {
-                again.expect_much();
-                Arc::clone(again)
+    /// Who shows this now, at the place where it was shown before, if there is a `holder` of it.
+    pub(super) fn caller(
+        &self,
+        token: &[u8],
+        at: impl FnOnce() -> Result<Caller, Denied>,
+        holder: impl FnOnce(&Bearer) -> Option<Holder>,
+    ) -> Option<Result<Arc<Caller>, Denied>> {
+        self.now(token, |Shown { token, caller }| {
+            let holder = holder(token)?;
+            if let Some(caller) = caller.as_ref().filter(|caller| caller.is_of(&holder)) {
+                caller.expect_much();
+                return Some(Ok(Arc::clone(caller)));
             }
-            None => Arc::clone(last.insert(Arc::new(at.clone().holding(token, holder)))),
-        }
+            let new = at().map(|at| Arc::new(at.holding(token.clone(), holder)));
+            *caller = new.as_ref().ok().cloned();
+            Some(new)
+        })
     }
 
-    fn last(&self) -> MutexGuard<'_, Last> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn now<T>(&self, token: &[u8], look: impl FnOnce(&mut Shown) -> T) -> T {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        last.take_if(|shown| !shown.is(token));
+        look(last.get_or_insert_with(|| Shown { token: Bearer::shown(token), caller: None }))
+    }
+}
+
+impl Shown {
+    fn is(&self, token: &[u8]) -> bool {
+        self.token.text.as_ref().is_some_and(|text| is_same(text.reveal(), token))
     }
 }
 
@@ -170,31 +180,31 @@ mod tests {
     #[test]
     fn a_caller_is_made_anew_only_when_something_about_it_changes() {
         let last = LastShown::default();
-        let at = |number, address: &str| Caller::anonymous(ConnectionId(number), address.into());
+        let caller = |token: &[u8], holder: &Holder| {
+            let at = || Ok(Caller::anonymous(ConnectionId(1), "here".into()));
+            let caller = last.caller(token, at, |_| Some(holder.clone())).unwrap().unwrap();
+            assert_eq!(caller.identity, holder.identity);
+            caller
+        };
         let holder = |name: &str, expires| Holder {
             identity: Identity::token(name),
             expires,
             by_text: false,
         };
-        let (here, alice) = (at(1, "here"), holder("alice", None));
-        let known = last.caller(&here, last.or(b"one"), alice.clone());
-        let again = |at: &Caller, token: &[u8], holder: &Holder| {
-            let before = last.caller(&here, last.or(b"one"), alice.clone());
-            let now = last.caller(at, last.or(token), holder.clone());
-            assert_eq!((now.connection, &now.address), (at.connection, &at.address));
-            assert_eq!(now.identity, holder.identity);
-            Arc::ptr_eq(&before, &now)
+        let alice = holder("alice", None);
+        let known = caller(b"one", &alice);
+        let again = |token: &[u8], holder: &Holder| {
+            let before = caller(b"one", &alice);
+            Arc::ptr_eq(&before, &caller(token, holder))
         };
-        assert!(again(&here, b"one", &alice));
+        assert!(again(b"one", &alice) && Arc::ptr_eq(&known, &caller(b"one", &alice)));
         assert!(known.in_audit().is_some(), "it comes again and again");
-        assert!(!again(&here, b"two", &alice), "another token");
-        assert!(!again(&here, b"one", &holder("bob", None)), "somebody else's by now");
-        assert!(
-            !again(&here, b"one", &holder("alice", Some(SystemTime::UNIX_EPOCH))),
-            "for a time"
-        );
-        assert!(!again(&here, b"one", &Holder { by_text: true, ..alice.clone() }), "is to be kept");
-        assert!(!again(&at(2, "here"), b"one", &alice) && !again(&at(1, "there"), b"one", &alice));
+        assert!(!again(b"two", &alice), "another token");
+        assert!(!again(b"one", &holder("bob", None)), "somebody else's by now");
+        assert!(!again(b"one", &holder("alice", Some(SystemTime::UNIX_EPOCH))), "for a time");
+        assert!(!again(b"one", &Holder { by_text: true, ..alice.clone() }), "is to be kept");
+        let nobody = last.caller(b"one", || panic!("nobody is asked for"), |_| None);
+        assert!(nobody.is_none(), "it is known no longer");
     }
 
     #[test]

@@ -17,33 +17,35 @@ pub enum Need {
     Steer,
 }
 
-/// The service and the method at `path`, if it leads to one.
-pub fn names(path: &str) -> Option<(&str, &str)> {
-    let path = path.strip_prefix('/')?;
-    // A search for a character is made for long texts.
-    let slash = path.bytes().position(|byte| byte == b'/')?;
-    Some((&path[..slash], &path[slash + 1..]))
-}
-
 /// What calling the method at `path` needs; `None` for what does not exist.
 pub fn need(path: &str) -> Option<Need> {
-    Some(match names(path)? {
-        ("machinebroker.v1.Drivers", "Register" | "GetMachineClass" | "GetSecret") => Need::Driver,
-        (
-            "machinebroker.v1.Machines",
-            "CreateMachine" | "InitializeMachine" | "DeleteMachine" | "GetMachineStatus"
-            | "ListMachines" | "GetVolumeIDs" | "Submit",
-        ) => Need::Controller,
-        (
-            "machinebroker.v1.Registry",
-            "GetBrokerStatus" | "ListDrivers" | "GetDriver" | "WatchDrivers" | "PingDriver"
-            | "ListOperations" | "WatchOperations" | "ListClasses" | "SetLogFilter",
-        ) => Need::Read,
-        ("machinebroker.v1.Registry", "DrainDriver" | "EvictDriver") => Need::Steer,
-        ("grpc.health.v1.Health", "Check" | "List") => Need::Nothing,
+    Some(match path {
+        "/machinebroker.v1.Drivers/Register"
+        | "/machinebroker.v1.Drivers/GetMachineClass"
+        | "/machinebroker.v1.Drivers/GetSecret" => Need::Driver,
+        "/machinebroker.v1.Machines/CreateMachine"
+        | "/machinebroker.v1.Machines/InitializeMachine"
+        | "/machinebroker.v1.Machines/DeleteMachine"
+        | "/machinebroker.v1.Machines/GetMachineStatus"
+        | "/machinebroker.v1.Machines/ListMachines"
+        | "/machinebroker.v1.Machines/GetVolumeIDs"
+        | "/machinebroker.v1.Machines/Submit" => Need::Controller,
+        "/machinebroker.v1.Registry/GetBrokerStatus"
+        | "/machinebroker.v1.Registry/ListDrivers"
+        | "/machinebroker.v1.Registry/GetDriver"
+        | "/machinebroker.v1.Registry/WatchDrivers"
+        | "/machinebroker.v1.Registry/PingDriver"
+        | "/machinebroker.v1.Registry/ListOperations"
+        | "/machinebroker.v1.Registry/WatchOperations"
+        | "/machinebroker.v1.Registry/ListClasses"
+        | "/machinebroker.v1.Registry/SetLogFilter" => Need::Read,
+        "/machinebroker.v1.Registry/DrainDriver" | "/machinebroker.v1.Registry/EvictDriver" => {
+            Need::Steer
+        }
+        "/grpc.health.v1.Health/Check" | "/grpc.health.v1.Health/List" => Need::Nothing,
         // Stays open, so it takes somebody who can be named.
-        ("grpc.health.v1.Health", "Watch") => Need::AnyRole,
-        ("grpc.reflection.v1.ServerReflection", "ServerReflectionInfo") => Need::AnyRole,
+        "/grpc.health.v1.Health/Watch" => Need::AnyRole,
+        "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo" => Need::AnyRole,
         _ => return None,
     })
 }

@@ -1,6 +1,6 @@
 //! The token file: names, and digests of their tokens.
 
-use std::{sync::Arc, time::SystemTime};
+use std::{cell::LazyCell, sync::Arc, time::SystemTime};
 
 use arc_swap::ArcSwap;
 use futures::{FutureExt as _, future::BoxFuture};
@@ -60,12 +60,13 @@ impl Authenticator for TokenFile {
     }
 
     fn knows(&self, token: &Bearer) -> Option<Holder> {
-        let now = SystemTime::now();
+        // Most have no end.
+        let now = LazyCell::new(SystemTime::now);
         let entries = self.entries.load();
         // All of them, so that the time taken tells nothing of which one is right.
         let mut found = None;
         for entry in entries.iter() {
-            let valid = entry.expires.is_none_or(|expires| now < expires);
+            let valid = entry.expires.is_none_or(|expires| *now < expires);
             if (entry.token == *token) & valid {
                 found = Some(Holder {
                     identity: entry.identity.clone(),

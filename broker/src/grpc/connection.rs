@@ -8,7 +8,11 @@ use std::sync::{
 
 use broker_tls::PeerCertificate;
 
-use crate::{auth::LastShown, bounds::Standing, driver::ConnectionId};
+use crate::{
+    auth::{Auth, Caller, Denied, LastShown},
+    bounds::Standing,
+    driver::ConnectionId,
+};
 
 /// Who is at the other end.
 #[derive(Clone, Debug)]
@@ -17,7 +21,7 @@ pub struct Peer {
     pub address: Arc<str>,
     /// Its proof of who it is, good at the time of the handshake; if it had one.
     pub certificate: Option<Arc<PeerCertificate>>,
-    /// By which CAs that was last found good; see [`Auth::looks_good`](crate::auth::Auth::looks_good).
+    /// By which CAs that was last found good; see [`Auth::looks_good`].
     pub verified: Arc<AtomicU64>,
     /// The token that was last shown on it.
     pub shown: Arc<LastShown>,
@@ -38,6 +42,16 @@ impl Peer {
             shown: Arc::default(),
             standing: Standing::default(),
         }
+    }
+
+    /// Who that is, as far as the connection proves it.
+    pub(super) fn proves(&self) -> Result<Caller, Denied> {
+        Auth::without_token(self.connection, self.address.clone(), self.certificate.clone())
+    }
+
+    /// The same, if it proves nothing.
+    pub(super) fn nobody(&self) -> Caller {
+        Caller::anonymous(self.connection, self.address.clone())
     }
 }
 

@@ -6,7 +6,7 @@ mod stream;
 
 use std::{borrow::Cow, ops::Deref, sync::Arc, time::Duration};
 
-use broker_proto::v1;
+use broker_proto::v1::{self, drivers_server};
 use bytes::Bytes;
 use futures::{
     FutureExt as _, StreamExt as _,
@@ -21,7 +21,7 @@ use tracing::{Instrument as _, field::Empty};
 
 use self::{incoming::FromDriver, outgoing::ToDriver};
 use super::{
-    MAX_FRAME, MAX_MESSAGE, front::names, messages::Messages, reply::Reply, status, timeout, unary,
+    MAX_FRAME, MAX_MESSAGE, front::method, messages::Messages, reply::Reply, status, timeout, unary,
 };
 use crate::{
     audit::{self, Audit, Event, Record},
@@ -98,7 +98,7 @@ impl DriversDoor {
         caller: Arc<Caller>,
     ) -> BoxFuture<'static, Response<Reply>> {
         let door = self.clone();
-        match names(&request).1 {
+        match method(&request, drivers_server::SERVICE_NAME).unwrap_or_default() {
             "Register" => {
                 let answer = self.register(request, caller);
                 ready(answer.unwrap_or_else(Status::into_http)).boxed()

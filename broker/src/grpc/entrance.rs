@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures::{FutureExt as _, future::BoxFuture};
+use hyper::header::{AUTHORIZATION, HeaderValue};
 use tonic::{Request, Status, codegen::http};
 
 use super::{Peer, status};
@@ -32,41 +33,51 @@ pub(super) enum Passage {
     Later(BoxFuture<'static, Passed>),
 }
 
+/// Who is not let in, or not yet.
+enum Stranger {
+    Denied(Denied),
+    /// Somebody else may know whose token it is.
+    Shows(HeaderValue),
+}
+
 impl Entrance {
     /// Takes the credentials off the request: no door needs them, and nobody behind this one can print
     /// them.
     pub(super) fn check<B>(&self, peer: &Peer, request: &mut http::Request<B>) -> Passage {
-        let authorization = request.headers_mut().remove(http::header::AUTHORIZATION);
+        let authorization = request.headers_mut().remove(AUTHORIZATION);
         let method = request.uri().path();
-        let good = peer.certificate.as_ref();
-        let good = good.map_or(Ok(()), |cert| self.auth.looks_good(cert, &peer.verified));
-        let at = good.and_then(|()| {
-            Auth::without_token(peer.connection, peer.address.clone(), peer.certificate.clone())
-        });
-        let at = match at {
-            Ok(caller) => caller,
-            Err(denied) => {
-                let nobody = Caller::anonymous(peer.connection, peer.address.clone());
-                return Passage::Now(Err(self.turn_away(method, &nobody, &denied)));
+        match self.recognise(peer, authorization) {
+            Ok(caller) => Passage::Now(self.pass(method, caller, &peer.standing)),
+            Err(Stranger::Denied(denied)) => {
+                Passage::Now(Err(self.turn_away(method, &peer.nobody(), &denied)))
             }
-        };
-        let Some(mut authorization) = authorization else {
-            return Passage::Now(self.pass(method, Arc::new(at), &peer.standing));
-        };
-        authorization.set_sensitive(true);
-        let known = self.auth.with_known_token(&at, authorization.as_bytes(), &peer.shown);
-        if let Some(caller) = known {
-            return Passage::Now(self.pass(method, caller, &peer.standing));
+            Err(Stranger::Shows(token)) => {
+                Passage::Later(self.clone().ask(peer.clone(), token, method.to_owned()).boxed())
+            }
         }
-        let (this, shown, standing) = (self.clone(), peer.shown.clone(), peer.standing.clone());
-        let method = method.to_owned();
-        let recognised = async move {
-            match this.auth.with_token(at.clone(), authorization.as_bytes(), &shown).await {
-                Ok(caller) => this.pass(&method, Arc::new(caller), &standing),
-                Err(denied) => Err(this.turn_away(&method, &at, &denied)),
-            }
-        };
-        Passage::Later(recognised.boxed())
+    }
+
+    fn recognise(
+        &self,
+        peer: &Peer,
+        authorization: Option<HeaderValue>,
+    ) -> Result<Arc<Caller>, Stranger> {
+        if let Some(certificate) = &peer.certificate {
+            self.auth.looks_good(certificate, &peer.verified)?;
+        }
+        let Some(mut token) = authorization else { return Ok(Arc::new(peer.proves()?)) };
+        let known = self.auth.with_known_token(|| peer.proves(), token.as_bytes(), &peer.shown);
+        token.set_sensitive(true);
+        Ok(known.ok_or_else(|| Stranger::Shows(token))??)
+    }
+
+    async fn ask(self, peer: Peer, token: HeaderValue, method: String) -> Passed {
+        let turn_away = |who: &Caller, denied| self.turn_away(&method, who, &denied);
+        let at = peer.proves().map_err(|denied| turn_away(&peer.nobody(), denied))?;
+        match self.auth.with_token(at.clone(), token.as_bytes(), &peer.shown).await {
+            Ok(caller) => self.pass(&method, Arc::new(caller), &peer.standing),
+            Err(denied) => Err(turn_away(&at, denied)),
+        }
     }
 
     fn pass(&self, method: &str, caller: Arc<Caller>, standing: &Standing) -> Passed {
@@ -107,6 +118,12 @@ impl Entrance {
             tracing::warn!(?caller, why = %taken, "connection refused");
         }
         status::of_taken("connections", taken)
+    }
+}
+
+impl From<Denied> for Stranger {
+    fn from(denied: Denied) -> Self {
+        Self::Denied(denied)
     }
 }
 

@@ -31,7 +31,7 @@ use super::{
     reply::Reply,
     timeout,
 };
-use crate::auth::{self, Caller};
+use crate::auth::Caller;
 
 /// The way in, and all doors.
 pub struct Front {
@@ -90,18 +90,21 @@ impl Front {
             Ok(caller) => caller,
             Err(status) => return ready(status.into_http()).boxed(),
         };
-        let patience = || timeout::of(request.headers()).ok().flatten();
-        match names(&request).0 {
-            machines_server::SERVICE_NAME => self.machines.answer(request, caller),
-            drivers_server::SERVICE_NAME => self.drivers.answer(request, caller),
-            _ => within(patience(), from(self.others.clone().call(of(caller, request)))),
+        if method(&request, machines_server::SERVICE_NAME).is_some() {
+            self.machines.answer(request, caller)
+        } else if method(&request, drivers_server::SERVICE_NAME).is_some() {
+            self.drivers.answer(request, caller)
+        } else {
+            let patience = timeout::of(request.headers()).unwrap_or_default();
+            within(patience, from(self.others.clone().call(of(caller, request))))
         }
     }
 }
 
-/// The service and its method.
-pub(super) fn names(request: &Request<Incoming>) -> (&str, &str) {
-    auth::names(request.uri().path()).unwrap_or_default()
+/// The method, if it is one of this service.
+pub(super) fn method<'a>(request: &'a Request<Incoming>, service: &str) -> Option<&'a str> {
+    let path = request.uri().path().strip_prefix('/')?;
+    path.strip_prefix(service)?.strip_prefix('/')
 }
 
 /// The request, so that tonic carries who it is from to the door.

@@ -4,7 +4,7 @@ mod submissions;
 
 use std::{sync::Arc, time::Duration};
 
-use broker_proto::v1::{GetVolumeIDsResponse, ListMachinesResponse};
+use broker_proto::v1::{GetVolumeIDsResponse, ListMachinesResponse, machines_server};
 use bytes::Bytes;
 use futures::{
     FutureExt as _, StreamExt as _,
@@ -15,7 +15,7 @@ use tonic::Status;
 
 use self::submissions::Submissions;
 use super::{
-    MAX_MESSAGE, front::names, guard::while_allowed, messages::Messages, reply::Reply, status,
+    MAX_MESSAGE, front::method, guard::while_allowed, messages::Messages, reply::Reply, status,
     timeout, unary,
 };
 use crate::{
@@ -44,7 +44,7 @@ impl Machines {
         request: Request<Incoming>,
         caller: Arc<Caller>,
     ) -> BoxFuture<'static, Response<Reply>> {
-        let verb = match names(&request).1 {
+        let verb = match method(&request, machines_server::SERVICE_NAME).unwrap_or_default() {
             "CreateMachine" => Verb::Create,
             "InitializeMachine" => Verb::Initialize,
             "DeleteMachine" => Verb::Delete,
@@ -59,27 +59,23 @@ impl Machines {
                 return ready(Status::unimplemented("there is no such method").into_http()).boxed();
             }
         };
-        let (door, origin) = (Arc::clone(self), origin(request.headers(), caller));
-        let time = timeout::of(request.headers());
         // All else of the request is let go before anybody waits.
-        let body = request.into_body();
-        async move { unary::respond(door.unary(verb, body, origin, time).await) }.boxed()
+        let (time, origin) = (timeout::of(request.headers()), origin(request.headers(), caller));
+        let answer = Arc::clone(self).unary(verb, request.into_body(), origin, time);
+        answer.map(unary::respond).boxed()
     }
 
     async fn unary(
-        &self,
+        self: Arc<Self>,
         verb: Verb,
         body: Incoming,
         origin: Origin,
-        time: Result<Option<Duration>, Error>,
+        time: Result<Option<Duration>, timeout::Unreadable>,
     ) -> Result<Bytes, Status> {
-        let (mut time, wrong) = match time {
-            Ok(time) => (time, None),
-            Err(error) => (None, Some(error)),
-        };
-        let message = unary::read(body, MAX_MESSAGE, &mut time).await?;
+        let mut given = time.unwrap_or_default();
+        let message = unary::read(body, MAX_MESSAGE, &mut given).await?;
         let ask = Ask::read(verb, &message, &self.names)?.by(origin);
-        let (ask, timeout) = self.admit(ask, wrong.map_or(Ok(time), Err))?;
+        let (ask, timeout) = self.admit(ask, time.map(|_| given).map_err(Error::from))?;
         let payload = payload(self.dispatcher.execute(ask, timeout).await)?;
         Ok(match (verb, payload) {
             (Verb::List, payload) => unary::message(&list(payload)),

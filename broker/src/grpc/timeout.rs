@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use tonic::codegen::http::{HeaderMap, HeaderName};
+use tonic::{
+    Status,
+    codegen::http::{HeaderMap, HeaderName},
+};
 
 use crate::dispatch::Error;
 
@@ -12,13 +15,26 @@ const HEADER: HeaderName = HeaderName::from_static("grpc-timeout");
 ///
 /// A little less than it said, so that it hears from us how far its operation got, rather than from
 /// its own clock that it knows nothing.
-pub(super) fn of(headers: &HeaderMap) -> Result<Option<Duration>, Error> {
+pub(super) fn of(headers: &HeaderMap) -> Result<Option<Duration>, Unreadable> {
     let Some(value) = headers.get(HEADER) else { return Ok(None) };
-    let timeout = parse(value.as_bytes()).ok_or_else(|| Error::Invalid {
-        field: "grpc-timeout",
-        problem: "must be up to 8 digits and one of H, M, S, m, u, n".to_owned(),
-    })?;
+    let timeout = parse(value.as_bytes()).ok_or(Unreadable)?;
     Ok(Some(timeout - margin(timeout)))
+}
+
+/// It is there and tells no time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unreadable;
+
+impl From<Unreadable> for Error {
+    fn from(Unreadable: Unreadable) -> Self {
+        Error::invalid("grpc-timeout", "must be up to 8 digits and one of H, M, S, m, u, n")
+    }
+}
+
+impl From<Unreadable> for Status {
+    fn from(unreadable: Unreadable) -> Self {
+        Error::from(unreadable).into()
+    }
 }
 
 fn margin(timeout: Duration) -> Duration {
@@ -28,10 +44,12 @@ fn margin(timeout: Duration) -> Duration {
 
 fn parse(value: &[u8]) -> Option<Duration> {
     let (unit, digits) = value.split_last()?;
-    if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {
+    if digits.is_empty() || digits.len() > 8 {
         return None;
     }
-    let number = digits.iter().fold(0, |number, digit| 10 * number + u64::from(digit - b'0'));
+    let number = digits.iter().try_fold(0, |number, digit| {
+        digit.is_ascii_digit().then(|| 10 * number + u64::from(digit - b'0'))
+    })?;
     match unit {
         b'H' => Some(Duration::from_secs(number * 3600)),
         b'M' => Some(Duration::from_secs(number * 60)),
