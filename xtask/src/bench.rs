@@ -119,18 +119,18 @@ fn measure(what: &str, how: &Measure, peers: Peers) -> anyhow::Result<()> {
 
 /// Builds both, and says where the benchmark lies; the broker lies beside it.
 ///
-/// Together, since they share what they depend on: but for the client of NATS the benchmark asks for
-/// nothing there that the broker does not, so the broker is what is shipped.
+/// Each by itself, so that neither gets what only the other asks for of the libraries that they share: the
+/// broker is what is shipped, and its peers are what anybody else would build.
 fn build(with: Peers) -> anyhow::Result<PathBuf> {
-    let build = || {
+    let build = |package| {
         let mut build = cargo();
-        build.args(["build", "--quiet", "--release", "--bins", "--package", "broker-bench"]);
+        build.args(["build", "--quiet", "--release", "--bins", "--package", package]);
         build
     };
-    shell::run(build().args(["--no-default-features", "--package", "broker"]))?;
-    if with == Peers::Nats {
-        shell::run(&mut build())?;
-    }
+    shell::run(&mut build("broker"))?;
+    shell::run(
+        build("broker-bench").args((with == Peers::None).then_some("--no-default-features")),
+    )?;
     // This program is in the same target folder, in another profile.
     let this = env::current_exe().context("cannot tell where this program lies")?;
     let target = this.parent().and_then(Path::parent).context("this program lies in no target")?;
