@@ -407,11 +407,9 @@ fn nobody_or(caller: &Caller, refusal: Refusal) -> Denied {
 
 /// The token in an `authorization` header.
 fn bearer(authorization: &[u8]) -> Result<&[u8], Denied> {
-    let (scheme, token) = authorization.split_at_checked(7).ok_or(Denied::NotBearer)?;
-    if !scheme.eq_ignore_ascii_case(b"bearer ") || token.is_empty() {
-        return Err(Denied::NotBearer);
-    }
-    Ok(token)
+    let (scheme, token) = authorization.split_first_chunk().ok_or(Denied::NotBearer)?;
+    let is_bearer = scheme == b"Bearer " || scheme.eq_ignore_ascii_case(b"bearer ");
+    if is_bearer && !token.is_empty() { Ok(token) } else { Err(Denied::NotBearer) }
 }
 
 #[cfg(test)]

@@ -136,10 +136,10 @@ fn origin(headers: &HeaderMap, caller: Arc<Caller>) -> Origin {
 }
 
 fn trace(headers: &HeaderMap) -> Option<Arc<Trace>> {
-    const PARENT: HeaderName = HeaderName::from_static("traceparent");
-    const STATE: HeaderName = HeaderName::from_static("tracestate");
-    let header = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-    Trace::read(header(PARENT)?, header(STATE)).map(Arc::new)
+    static PARENT: HeaderName = HeaderName::from_static("traceparent");
+    static STATE: HeaderName = HeaderName::from_static("tracestate");
+    let header = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    Trace::read(header(&PARENT)?, header(&STATE)).map(Arc::new)
 }
 
 fn payload(result: Result<Answered, Error>) -> Result<Payload, Status> {

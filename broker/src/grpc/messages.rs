@@ -53,6 +53,10 @@ where
                 Some(Ok(frame)) => {
                     // Nothing comes behind what is no data.
                     let Ok(data) = frame.into_data() else { continue };
+                    if data.is_empty() && self.body.is_end_stream() {
+                        // Many say so that they are done: nobody needs to be asked what else there is.
+                        return Poll::Ready(self.cut_off().map(Err));
+                    }
                     if self.piece.is_empty() && self.gathered.is_empty() {
                         self.piece = data;
                     } else {
@@ -63,15 +67,15 @@ where
                 Some(Err(error)) => {
                     return Poll::Ready(Some(Err(Status::from_error(error.into()))));
                 }
-                None if self.piece.is_empty() && self.gathered.is_empty() => {
-                    return Poll::Ready(None);
-                }
-                None => {
-                    let status = Status::internal("the last message was cut off");
-                    return Poll::Ready(Some(Err(status)));
-                }
+                None => return Poll::Ready(self.cut_off().map(Err)),
             }
         }
+    }
+
+    /// What is wrong if nothing more comes.
+    fn cut_off(&self) -> Option<Status> {
+        let is_all_read = self.piece.is_empty() && self.gathered.is_empty();
+        (!is_all_read).then(|| Status::internal("the last message was cut off"))
     }
 
     /// The same for a stream: who lets go of it has said all. Of a single request that would not do, as it
@@ -149,6 +153,10 @@ mod tests {
         ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
             Poll::Ready(self.0.pop_front().map(|piece| piece.map(Frame::data)))
         }
+
+        fn is_end_stream(&self) -> bool {
+            self.0.is_empty()
+        }
     }
 
     fn read(pieces: impl IntoIterator<Item = Vec<u8>>, most: usize) -> Result<Vec<Bytes>, Code> {
@@ -189,6 +197,7 @@ mod tests {
     fn what_is_cut_off_too_long_or_compressed_is_an_error() {
         assert_eq!(read([framed(b"abc")[..7].to_vec()], 40), Err(Code::Internal));
         assert_eq!(read([b"\0\0\0".to_vec()], 40), Err(Code::Internal));
+        assert_eq!(read([b"\0\0\0".to_vec(), Vec::new()], 40), Err(Code::Internal));
         assert_eq!(read([framed(b"abc")], 2), Err(Code::OutOfRange));
         assert_eq!(read([b"\0\xff\xff\xff\xff".to_vec()], 40), Err(Code::OutOfRange));
         assert_eq!(read([b"\x01\0\0\0\x01a".to_vec()], 40), Err(Code::Unimplemented));

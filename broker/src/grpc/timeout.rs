@@ -9,14 +9,14 @@ use tonic::{
 
 use crate::dispatch::Error;
 
-const HEADER: HeaderName = HeaderName::from_static("grpc-timeout");
+static HEADER: HeaderName = HeaderName::from_static("grpc-timeout");
 
 /// How long the caller waits, if it said so.
 ///
 /// A little less than it said, so that it hears from us how far its operation got, rather than from
 /// its own clock that it knows nothing.
 pub(super) fn of(headers: &HeaderMap) -> Result<Option<Duration>, Unreadable> {
-    let Some(value) = headers.get(HEADER) else { return Ok(None) };
+    let Some(value) = headers.get(&HEADER) else { return Ok(None) };
     let timeout = parse(value.as_bytes()).ok_or(Unreadable)?;
     Ok(Some(timeout - margin(timeout)))
 }
@@ -80,7 +80,8 @@ mod tests {
     #[test]
     fn we_give_up_a_little_before_the_caller_does() {
         let of = |timeout| {
-            let headers = HeaderMap::from_iter([(HEADER, HeaderValue::from_static(timeout))]);
+            let headers =
+                HeaderMap::from_iter([(HEADER.clone(), HeaderValue::from_static(timeout))]);
             of(&headers).unwrap()
         };
         assert_eq!(of("1S"), Some(Duration::from_millis(950)));

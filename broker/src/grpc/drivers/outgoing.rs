@@ -39,8 +39,8 @@ impl Outgoing {
 #[derive(Debug)]
 pub(crate) struct ToDriver {
     stage: Stage,
-    /// How long the frames were that went last: about as long will those be that go next.
-    last: usize,
+    /// Room for the frames that go next: about as long will they be as those that went lately.
+    room: usize,
     farewell: oneshot::Receiver<Status>,
 }
 
@@ -56,7 +56,7 @@ impl ToDriver {
     /// With the end that the handshake writes to. A status that is sent as the farewell is the last word.
     pub(super) fn new(farewell: oneshot::Receiver<Status>) -> (Outbound, Self) {
         let (outbound, frames) = mpsc::channel(HANDSHAKE);
-        (outbound, Self { stage: Stage::Handshake(frames), last: 0, farewell })
+        (outbound, Self { stage: Stage::Handshake(frames), room: 0, farewell })
     }
 }
 
@@ -81,14 +81,14 @@ impl Stream for ToDriver {
                     let mut bytes = BytesMut::new();
                     let take = |frame: &Frame<'_>| {
                         if bytes.is_empty() {
-                            bytes.reserve(this.last);
+                            bytes.reserve(this.room);
                         }
                         put(frame.encoded_len(), &mut bytes, |to| frame.encode(to));
                         bytes.len() < SEND_AT
                     };
                     match ready!(frames.poll_next(context, take)) {
                         Some(()) => {
-                            this.last = bytes.len();
+                            this.room = bytes.len().max(this.room / 2);
                             return Poll::Ready(Some(Ok(bytes.freeze())));
                         }
                         None => Stage::Farewell,
