@@ -205,7 +205,7 @@ impl Auth {
     }
 
     /// The same where nobody has to be asked for that, as it nearly always is; `None` where somebody may
-    /// have to. It is `at` the connection on which the token was `last` shown.
+    /// have to. `at` is who the connection proves, asked for only if the caller is not the one of before.
     pub fn with_known_token(
         &self,
         at: impl FnOnce() -> Result<Caller, Denied>,
@@ -358,7 +358,7 @@ impl Caller {
         self.proven(holder.identity, proof)
     }
 
-    /// Whether it would be made again if the token that it showed is this one's.
+    /// Whether this holder of the same token would make the same caller.
     fn is_of(&self, holder: &Holder) -> bool {
         let Proof::Token(token, expires) = &self.proof else { return false };
         let is_kept = token.text().is_some();
@@ -408,6 +408,7 @@ fn nobody_or(caller: &Caller, refusal: Refusal) -> Denied {
 /// The token in an `authorization` header.
 fn bearer(authorization: &[u8]) -> Result<&[u8], Denied> {
     let (scheme, token) = authorization.split_first_chunk().ok_or(Denied::NotBearer)?;
+    // Nearly all write it so.
     let is_bearer = scheme == b"Bearer " || scheme.eq_ignore_ascii_case(b"bearer ");
     if is_bearer && !token.is_empty() { Ok(token) } else { Err(Denied::NotBearer) }
 }

@@ -11,7 +11,7 @@ use std::{
 use crate::maps;
 
 /// What a driver serves and dispatch looks up: a machine-class kind, for one provider or for all.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DriverKey {
     /// `group/version`, or `version` alone for the core group.
     pub api_version: Arc<str>,
@@ -31,13 +31,6 @@ impl DriverKey {
 
     pub fn has_any_version(&self) -> bool {
         &*self.api_version == ANY_VERSION
-    }
-}
-
-/// By its kind alone, which is nearly always enough to tell keys apart: every operation looks one up.
-impl Hash for DriverKey {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.kind.hash(state);
     }
 }
 

@@ -90,7 +90,8 @@ where
 }
 
 /// The libraries that carry what we hide: at `trace` they write about single headers and bytes. Whoever
-/// asks for that, they are never heard in more detail than `debug`.
+/// asks for that, they are never heard in more detail than `debug`. Release builds do not have it at all, by
+/// the feature `no-trace`.
 fn discreet() -> Targets {
     const CARRIERS: [&str; 8] =
         ["h2", "hyper", "hyper_util", "rustls", "tokio_rustls", "tokio_util", "tonic", "tower"];

@@ -8,10 +8,13 @@
 /// So many are worth waking somebody for.
 const LEAST: usize = 16;
 
+/// So many take a few milliseconds, in which nobody else is served.
+const MOST: usize = 1_024;
+
 /// How many operations are handed on together, of so many in flight: half of them, so that there is
 /// something to do on both sides of us.
 pub(crate) fn turn(in_flight: usize) -> usize {
-    (in_flight / 2).max(LEAST)
+    (in_flight / 2).clamp(LEAST, MOST)
 }
 
 #[cfg(test)]
@@ -19,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_turn_is_half_and_never_a_few() {
-        assert_eq!([0, 1, 64, 100, 256, 10_000].map(turn), [16, 16, 32, 50, 128, 5_000]);
+    fn a_turn_is_half_but_never_a_few_nor_thousands() {
+        assert_eq!([0, 1, 64, 100, 256, 10_000].map(turn), [16, 16, 32, 50, 128, 1_024]);
     }
 }

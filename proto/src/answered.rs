@@ -12,7 +12,8 @@ use crate::{
     passing::{DriverSide, OperationResult, driver_side::Response, operation_result::Payload},
 };
 
-/// What an answer is mostly of: these need no memory.
+/// The verbs that we know: a frame that names one of them keeps no memory for it, and any other is read all the
+/// same.
 const VERBS: [&str; 6] = ["create", "delete", "list", "get_status", "initialize", "get_volume_ids"];
 
 impl DriverSide {

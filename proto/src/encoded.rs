@@ -12,13 +12,6 @@ use prost::{
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Encoded(Bytes);
 
-impl Encoded {
-    /// As who gets it reads it.
-    pub fn read<M: Message + Default>(&self) -> Result<M, DecodeError> {
-        M::decode(self.0.clone())
-    }
-}
-
 impl From<Bytes> for Encoded {
     fn from(encoded: Bytes) -> Self {
         Self(encoded)

@@ -74,7 +74,7 @@ struct Shown {
 impl LastShown {
     /// What a caller shows now.
     pub(super) fn or(&self, token: &[u8]) -> Bearer {
-        self.now(token, |shown| shown.token.clone())
+        self.look_at(token, |shown| shown.token.clone())
     }
 
     /// Who shows this now, at the place where it was shown before, if there is a `holder` of it.
@@ -84,7 +84,7 @@ impl LastShown {
         at: impl FnOnce() -> Result<Caller, Denied>,
         holder: impl FnOnce(&Bearer) -> Option<Holder>,
     ) -> Option<Result<Arc<Caller>, Denied>> {
-        self.now(token, |Shown { token, caller }| {
+        self.look_at(token, |Shown { token, caller }| {
             let holder = holder(token)?;
             if let Some(caller) = caller.as_ref().filter(|caller| caller.is_of(&holder)) {
                 caller.expect_much();
@@ -96,7 +96,7 @@ impl LastShown {
         })
     }
 
-    fn now<T>(&self, token: &[u8], look: impl FnOnce(&mut Shown) -> T) -> T {
+    fn look_at<T>(&self, token: &[u8], look: impl FnOnce(&mut Shown) -> T) -> T {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         last.take_if(|shown| !shown.is(token));
         look(last.get_or_insert_with(|| Shown { token: Bearer::shown(token), caller: None }))
@@ -152,7 +152,8 @@ pub struct CannotTell {
 /// Somebody who knows tokens: the token file, the driver programs that we started, and in a cluster
 /// the API server.
 pub trait Authenticator: Send + Sync + fmt::Debug {
-    /// Whose token this is, if that is known here without asking anybody.
+    /// Whose token this is, if that is known here without asking anybody. Asked for every call, and under a
+    /// lock of its connection: it does not wait.
     fn knows(&self, _token: &Bearer) -> Option<Holder> {
         None
     }
@@ -215,6 +216,11 @@ mod tests {
             let mut other = *text;
             other[at] ^= 1;
             assert!(!is_same(text, &other) && !is_same(text, &text[..at]), "{at}");
+            // The same difference twice does not make up for itself.
+            if let Some(again) = other.get_mut(at + 8) {
+                *again ^= 1;
+                assert!(!is_same(text, &other), "{at}");
+            }
         }
     }
 }

@@ -68,6 +68,28 @@ async fn a_wrong_credential_is_never_taken_for_none() {
 }
 
 #[tokio::test]
+async fn whose_token_it_is_is_asked_for_every_call_of_a_connection() {
+    let mut fixture = Fixture::new(READS);
+    let last = LastShown::default();
+    let authorization = format!("Bearer {}", fixture.token);
+    let here = || Auth::without_token(ConnectionId(1), "here".into(), None);
+    let nameless = || Err(Denied::NamelessCertificate);
+    let shown = authorization.as_bytes();
+    let denied = fixture.auth.with_known_token(nameless, shown, &last).unwrap();
+    assert_eq!(denied.unwrap_err(), Denied::NamelessCertificate);
+    let known = |fixture: &Fixture| fixture.auth.with_known_token(here, shown, &last);
+    let first = known(&fixture).unwrap().unwrap();
+    assert!(Arc::ptr_eq(&first, &known(&fixture).unwrap().unwrap()));
+    let tokens = fs::read_to_string(fixture.dir.path().join("tokens")).unwrap();
+    fixture.write("tokens", "tokens: []\n");
+    assert!(known(&fixture).is_none(), "it is nobody's any more");
+    let asked = fixture.auth.with_token(here().unwrap(), shown, &last).await;
+    assert_eq!(asked.unwrap_err(), Denied::UnknownToken);
+    fixture.write("tokens", &tokens.replace("alice", "bob"));
+    assert_eq!(known(&fixture).unwrap().unwrap().identity, Identity::token("bob"));
+}
+
+#[tokio::test]
 async fn nobody_is_told_to_show_something_and_somebody_what_they_lack() {
     let fixture = Fixture::new(READS);
     let nobody = recognise(&fixture.auth, None).await.unwrap();

@@ -35,6 +35,7 @@ pub(super) enum Passage {
 
 /// Who is not let in, or not yet.
 enum Stranger {
+    /// For good, as far as this call goes.
     Denied(Denied),
     /// Somebody else may know whose token it is.
     Shows(HeaderValue),

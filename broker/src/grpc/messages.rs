@@ -14,7 +14,7 @@ use tonic::{Code, Status};
 /// So many bytes of messages are sent together at most, or a little more.
 pub(super) const SEND_AT: usize = 32 * 1024;
 /// Before each message: whether it is compressed, and its length.
-const PREFIX: usize = 5;
+pub(super) const PREFIX: usize = 5;
 
 /// The messages of a request, one after the other, each where it arrived: nothing is copied but what came
 /// in several pieces.
@@ -207,7 +207,9 @@ mod tests {
     fn what_was_taken_back_is_no_whole_request_but_the_end_of_a_stream() {
         let left = || {
             let cancelled = Err(Status::cancelled("left"));
-            Messages::new(Pieces([Ok(framed(b"abc").into()), cancelled].into()), 40)
+            // A piece without anything is not yet the end.
+            let pieces = [Ok(framed(b"abc").into()), Ok(Bytes::new()), cancelled];
+            Messages::new(Pieces(pieces.into()), 40)
         };
         let code = |next: Option<Result<Bytes, Status>>| next.map(|next| next.unwrap_err().code());
         let (mut request, mut stream) = (left(), left());

@@ -76,13 +76,13 @@ impl HttpBody for Reply {
 /// That all went well.
 fn well() -> HeaderMap {
     static WELL: LazyLock<HeaderMap> =
-        LazyLock::new(|| only(Status::GRPC_STATUS, HeaderValue::from_static("0")));
+        LazyLock::new(|| header(Status::GRPC_STATUS, HeaderValue::from_static("0")));
     WELL.clone()
 }
 
-/// Headers to be copied: that takes half of what it takes to make them. With some room, in which it is found
+/// One header, to be copied: that takes half of what it takes to make them. With some room, in which it is found
 /// sooner that other headers are not there.
-pub(super) fn only(name: HeaderName, value: HeaderValue) -> HeaderMap {
+pub(super) fn header(name: HeaderName, value: HeaderValue) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(8);
     headers.insert(name, value);
     headers

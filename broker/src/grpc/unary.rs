@@ -16,8 +16,8 @@ use tonic::Status;
 use zeroize::Zeroizing;
 
 use super::{
-    messages::{Messages, put, put_message},
-    reply::{Reply, only},
+    messages::{Messages, PREFIX, put, put_message},
+    reply::{Reply, header},
 };
 
 /// How long a request may take to come, where its caller says nothing of time.
@@ -31,7 +31,7 @@ pub(super) async fn read(
     given: &mut Option<Duration>,
 ) -> Result<Bytes, Status> {
     let mut messages = Messages::new(body, most);
-    let mut reading = pin!(the_only(&mut messages));
+    let mut reading = pin!(only(&mut messages));
     // Mostly it has come with its head, and nobody waits.
     if let Some(read) = reading.as_mut().now_or_never() {
         return read;
@@ -43,7 +43,7 @@ pub(super) async fn read(
     read.map_err(late)?
 }
 
-async fn the_only(messages: &mut Messages) -> Result<Bytes, Status> {
+async fn only(messages: &mut Messages) -> Result<Bytes, Status> {
     let Some(first) = poll_fn(|context| messages.poll_next(context)).await else {
         return Err(Status::internal("the request has no message"));
     };
@@ -71,7 +71,7 @@ pub(super) fn secret_message(message: &impl Message) -> Bytes {
 
 /// The same of one that is encoded.
 pub(super) fn encoded(message: &[u8]) -> Bytes {
-    let mut bytes = BytesMut::new();
+    let mut bytes = BytesMut::with_capacity(PREFIX + message.len());
     put(message.len(), &mut bytes, |bytes| bytes.extend_from_slice(message));
     bytes.freeze()
 }
@@ -87,7 +87,7 @@ pub(super) fn respond(answer: Result<Bytes, Status>) -> Response<Reply> {
 /// The head of an answer, before any message.
 pub(super) fn answered(reply: Reply) -> Response<Reply> {
     static HEAD: LazyLock<HeaderMap> =
-        LazyLock::new(|| only(CONTENT_TYPE, HeaderValue::from_static("application/grpc")));
+        LazyLock::new(|| header(CONTENT_TYPE, HeaderValue::from_static("application/grpc")));
     let mut response = Response::new(reply);
     response.headers_mut().clone_from(&HEAD);
     response

@@ -146,8 +146,8 @@ pub struct Machine<T> {
     slots: Numbered<Slot<T>>,
     last_id: i32,
     queue: VecDeque<Call<T>>,
-    /// Sent and perhaps not accepted yet, oldest first: the oldest is not. Each with the last ping that was
-    /// sent before it.
+    /// Sent, oldest first. The first is not accepted yet; of those behind it some may be. Each with the last
+    /// ping that was sent before it.
     unaccepted: VecDeque<(i32, Instant, u64)>,
     /// Goes before any operation.
     control: VecDeque<BrokerSide>,
@@ -489,7 +489,6 @@ impl<T: Ticket> Machine<T> {
         self.slots
             .retain(|id, slot| slot.accepted_after_ping >= pong.sequence || listed.contains(id));
         self.oddities.forgotten += (before - self.slots.len()) as u64;
-        self.wait_for_next();
         self.pong = self.pong.max(pong.sequence);
         let latest = pong.sequence == self.ping;
         Notice::Pong {

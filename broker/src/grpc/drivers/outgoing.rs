@@ -88,7 +88,7 @@ impl Stream for ToDriver {
                     };
                     match ready!(frames.poll_next(context, take)) {
                         Some(()) => {
-                            this.room = bytes.len().max(this.room / 2);
+                            this.room = bytes.len().max(this.room / 2).min(SEND_AT);
                             return Poll::Ready(Some(Ok(bytes.freeze())));
                         }
                         None => Stage::Farewell,

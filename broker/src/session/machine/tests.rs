@@ -461,7 +461,7 @@ enum Event {
     Nonsense(i32),
     Leave(usize),
     Pass(u64),
-    Pong,
+    Pong(Option<usize>),
     Drain,
 }
 
@@ -474,7 +474,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => any::<i32>().prop_map(Event::Nonsense),
         1 => any::<usize>().prop_map(Event::Leave),
         1 => (0u64..10).prop_map(Event::Pass),
-        1 => Just(Event::Pong),
+        1 => any::<Option<usize>>().prop_map(Event::Pong),
         1 => Just(Event::Drain),
     ]
 }
@@ -546,8 +546,12 @@ proptest! {
                         order.clear();
                     }
                 }
-                Event::Pong => {
+                Event::Pong(forgets) => {
                     let ping = stage.machine.ping_now(stage.now);
+                    // It forgets one that it had accepted.
+                    if let Some(id) = forgets.and_then(|which| nth(which, &open)) && open[&id].1 {
+                        open.remove(&id);
+                    }
                     stage.pong(ping, open.keys().copied().collect());
                 }
                 Event::Drain => {
@@ -556,6 +560,8 @@ proptest! {
                     drained = true;
                 }
             }
+            let is_one_due = open.values().any(|(_, accepted)| !accepted);
+            prop_assert_eq!(stage.machine.accept_due().is_some(), is_one_due);
         }
         drop(stage);
         for (which, fate) in fates.iter().enumerate() {

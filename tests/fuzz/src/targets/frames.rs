@@ -11,7 +11,7 @@ use broker_proto::{
     passing::{self, Native, Parts},
     v1::{self, DriverSide, driver_side::Response, operation_result::Payload},
 };
-use prost::Message as _;
+use prost::{Message as _, bytes::BytesMut};
 use tokio::time::Instant;
 
 pub(crate) const WORDS: &[&str] = &[
@@ -65,10 +65,15 @@ impl Ticket for Probe {
         self.deadline
     }
 
-    fn params(&self, _: bool, now: Instant) -> Parts<'_> {
+    fn params(&self, native_session: bool, now: Instant) -> Parts<'_> {
         let time_left = self.deadline().saturating_duration_since(now);
-        let native = Some(Native { time_left: Some(time_left), ..Native::default() });
-        Parts { native, ..Parts::default() }
+        let native =
+            Native { request_id: "again", time_left: Some(time_left), ..Native::default() };
+        Parts {
+            machine_name: "worker-0",
+            native: native_session.then_some(native),
+            ..Parts::default()
+        }
     }
 
     fn sent(&self, _: Instant) {}
@@ -125,7 +130,13 @@ pub(crate) fn session(input: &[u8]) {
                 machine.submit(Call { ticket, verb });
             }
             3 => {}
-            4 => while machine.next_frame(now).is_some() {},
+            4 => {
+                while let Some(frame) = machine.next_frame(now) {
+                    let mut bytes = BytesMut::new();
+                    frame.encode(&mut bytes);
+                    v1::BrokerSide::decode(bytes.freeze()).expect("a driver can read it");
+                }
+            }
             5 => {
                 now += Duration::from_millis(content.iter().map(|byte| u64::from(*byte)).sum());
                 machine.tick(now);
