@@ -80,8 +80,8 @@ fn well() -> HeaderMap {
     WELL.clone()
 }
 
-/// One header, to be copied: that takes half of what it takes to make them. With some room, in which it is found
-/// sooner that other headers are not there.
+/// One header, to be copied: that takes half of what making it does. With some room, in which it is found sooner
+/// that other headers are not there.
 pub(super) fn header(name: HeaderName, value: HeaderValue) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(8);
     headers.insert(name, value);
