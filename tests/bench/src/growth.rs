@@ -7,6 +7,7 @@ use crate::{
     plot::{Chart, Line, svg},
     report::{Report, count, figure, markdown, median},
     site::Carrier,
+    way::MACHINES,
 };
 
 const IN_FLIGHT: usize = 64;
@@ -20,12 +21,13 @@ struct Growth {
     points: &'static [u64],
     /// The broker and its drivers, with so many of what grows.
     house: fn(u64) -> anyhow::Result<House>,
-    /// How many kinds are asked for, and how many operations are in flight.
+    /// How many kinds and, at least, machines are asked for, and how many operations are in flight.
     kinds: fn(u64) -> u64,
+    machines: fn(u64) -> u64,
     in_flight: fn(u64) -> usize,
 }
 
-const GROWTHS: [Growth; 4] = [
+const GROWTHS: [Growth; 5] = [
     Growth {
         title: "Kinds, each with a driver",
         what: "kinds",
@@ -35,6 +37,7 @@ const GROWTHS: [Growth; 4] = [
             House::empty(Carrier::Plain, kinds)?.with(&drivers)
         },
         kinds: |kinds| kinds,
+        machines: |_| MACHINES,
         in_flight: |_| IN_FLIGHT,
     },
     Growth {
@@ -46,6 +49,7 @@ const GROWTHS: [Growth; 4] = [
             House::empty(Carrier::Plain, 1)?.with(&drivers.flag("connections", 4))
         },
         kinds: |_| 1,
+        machines: |drivers| MACHINES.max(4 * drivers),
         in_flight: |_| IN_FLIGHT,
     },
     Growth {
@@ -57,7 +61,17 @@ const GROWTHS: [Growth; 4] = [
             House::empty(Carrier::Plain, 1)?.with(&driver)
         },
         kinds: |_| 1,
+        machines: |_| MACHINES,
         in_flight: |in_flight| usize::try_from(in_flight).unwrap_or(usize::MAX),
+    },
+    Growth {
+        title: "Machines of one driver",
+        what: "machines",
+        points: &[1_000, 10_000, 100_000, 1_000_000],
+        house: |_| House::empty(Carrier::Plain, 1)?.with(&Drivers::of_own_kinds(1)),
+        kinds: |_| 1,
+        machines: |machines| machines,
+        in_flight: |_| IN_FLIGHT,
     },
     Growth {
         title: "Classes in the catalog",
@@ -65,6 +79,7 @@ const GROWTHS: [Growth; 4] = [
         points: &[1, 10, 100, 1_000, 10_000, 100_000],
         house: |classes| House::empty(Carrier::Plain, classes)?.with(&Drivers::of_own_kinds(1)),
         kinds: |_| 1,
+        machines: |_| MACHINES,
         in_flight: |_| IN_FLIGHT,
     },
 ];
@@ -111,6 +126,7 @@ fn measure(
     for _ in 0..how.rounds() {
         for (rates, (name, path)) in rates.iter_mut().zip(PATHS) {
             let way = house.way(name, path).kinds((growth.kinds)(point));
+            let way = way.machines((growth.machines)(point));
             let way = way.connections(connections(in_flight));
             rates.push(way.measure(in_flight, how.timing().with(in_flight))?.rate());
         }

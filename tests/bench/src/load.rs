@@ -30,7 +30,7 @@ use self::window::Window;
 use crate::{
     dial::{Bearer, Dialing},
     process::{PATIENCE, cpu_time},
-    workload::{ASKERS, KINDS, Workload},
+    workload::{ASKERS, KINDS, MACHINES, Workload},
 };
 
 /// How operations get to whoever executes them.
@@ -75,6 +75,9 @@ pub(crate) struct Args {
     kinds: u64,
     #[arg(long, default_value_t = 0)]
     first_kind: u64,
+    /// Asks for so many machines in all, each of one kind
+    #[arg(long, default_value_t = 1024)]
+    machines: u64,
     /// Stops after so many operations
     #[arg(long, conflicts_with_all = ["seconds", "warm_up"])]
     count: Option<u64>,
@@ -146,8 +149,10 @@ async fn measure(args: &Args, ids: &[u32]) -> anyhow::Result<Measured> {
         "0 of anything is no load"
     );
     ensure!(
-        args.in_flight <= ASKERS && args.kinds.saturating_add(args.first_kind) <= KINDS,
-        "more in flight, or kinds, than there are numbers"
+        args.in_flight <= ASKERS
+            && args.kinds.saturating_add(args.first_kind) <= KINDS
+            && args.machines <= MACHINES,
+        "more in flight, kinds or machines than there are numbers"
     );
     // Before the time runs: with TLS, connections take theirs.
     let channels = match args.path {
@@ -162,7 +167,12 @@ async fn measure(args: &Args, ids: &[u32]) -> anyhow::Result<Measured> {
         channels,
         bearer: args.dialing.bearer()?,
         in_flight: args.in_flight,
-        workload: Workload { first_kind: args.first_kind, kinds: args.kinds, run: this_run()? },
+        workload: Workload::new(
+            args.first_kind..args.first_kind + args.kinds,
+            args.machines,
+            args.in_flight,
+            this_run()?,
+        ),
         window: window.clone(),
     };
     let work = async {

@@ -45,6 +45,11 @@ impl Timing {
 /// Who has not answered by then does not work.
 const LONGEST: f64 = 60.0;
 
+/// As many machines with one driver as with a hundred: what is compared is ways, and each machine is some memory.
+pub(crate) const MACHINES: u64 = 1024;
+/// With more kinds there are more, so that all are asked for.
+const OF_A_KIND: u64 = 4;
+
 #[derive(Clone, Debug)]
 pub(crate) struct Way {
     pub(crate) name: &'static str,
@@ -54,6 +59,8 @@ pub(crate) struct Way {
     pub(crate) connections: usize,
     pub(crate) first_kind: u64,
     pub(crate) kinds: u64,
+    /// At least, for a few of each kind.
+    machines: u64,
     /// Those whose CPU time counts, beside the load's own.
     pub(crate) processes: Vec<u32>,
     /// What the broker says, if there is one.
@@ -71,6 +78,7 @@ impl Way {
             connections: 1,
             first_kind: 0,
             kinds: 1,
+            machines: MACHINES,
             processes: Vec::new(),
             log: None,
         }
@@ -97,6 +105,10 @@ impl Way {
 
     pub(crate) fn kinds(self, kinds: u64) -> Self {
         Self { kinds, ..self }
+    }
+
+    pub(crate) fn machines(self, machines: u64) -> Self {
+        Self { machines, ..self }
     }
 
     pub(crate) fn first_kind(self, first_kind: u64) -> Self {
@@ -126,6 +138,7 @@ impl Way {
             ("connections", self.connections as u64),
             ("kinds", self.kinds),
             ("first-kind", self.first_kind),
+            ("machines", self.machines.max(OF_A_KIND * self.kinds)),
         ] {
             load.arg(format!("--{flag}={value}"));
         }

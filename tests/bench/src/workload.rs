@@ -11,11 +11,10 @@ use broker_proto::v1::{ClassRef, ListMachinesRequest, MachineRequest, MachineRes
 pub(crate) use self::requests::Requests;
 
 pub(crate) const API_VERSION: &str = "bench.machinebroker.dev/v1";
-/// How many names each of those in flight goes through: few enough for maps to be warm soon.
-const NAMES: u64 = 16;
-/// How many can be in flight, and how many kinds there can be: their numbers have so many digits.
+/// How many can be in flight, and how many kinds and machines there can be: their numbers have so many digits.
 pub(crate) const ASKERS: usize = 1_000_000;
 pub(crate) const KINDS: u64 = 100_000;
+pub(crate) const MACHINES: u64 = 10_000_000;
 
 /// One operation of a load: who of those in flight asks, and the how manieth it is of all.
 #[derive(Clone, Copy, Debug)]
@@ -24,30 +23,45 @@ pub(crate) struct Operation {
     pub(crate) number: u64,
 }
 
-/// Which kinds a load asks for, and what makes its request ids differ from those of other loads.
+/// Which kinds a load asks for, how many machines there are, and what makes its request ids differ from those
+/// of other loads.
 #[derive(Clone, Debug)]
 pub(crate) struct Workload {
     pub(crate) first_kind: u64,
-    pub(crate) kinds: u64,
-    pub(crate) run: u64,
+    kinds: u64,
+    /// How many machines each of those in flight asks for.
+    machines: u64,
+    run: u64,
 }
 
 impl Workload {
+    /// Of so many machines in all, at least one for each of those in flight.
+    pub(crate) fn new(kinds: Range<u64>, machines: u64, in_flight: usize, run: u64) -> Self {
+        let machines = machines.div_ceil(in_flight as u64).max(1);
+        Self { first_kind: kinds.start, kinds: kinds.end - kinds.start, machines, run }
+    }
+
     pub(crate) fn class(&self, operation: Operation) -> ClassRef {
         class(self.kind(operation))
     }
 
+    /// A machine is of one kind for good, and all kinds have as many.
     fn kind(&self, operation: Operation) -> u64 {
-        self.first_kind + scatter(operation.number) % self.kinds
+        self.first_kind + self.machine(operation) % self.kinds
+    }
+
+    /// One of the asker's own.
+    fn machine(&self, operation: Operation) -> u64 {
+        operation.asker as u64 * self.machines + scatter(operation.number) % self.machines
     }
 
     /// A create of a machine that nobody else in flight asks for, so that none waits for another.
     /// The request id is new each time, so that drivers do execute it.
     pub(crate) fn create(&self, operation: Operation) -> MachineRequest {
-        let Operation { asker, number } = operation;
+        let number = operation.number;
         MachineRequest {
             class: Some(self.class(operation)),
-            machine_name: format!("shoot--bench--worker-{asker:06}-{:02}", name(operation)),
+            machine_name: format!("shoot--bench--worker-{:08}", self.machine(operation)),
             request_id: format!("{:016x}-{number:019}", self.run),
             ..MachineRequest::default()
         }
@@ -56,11 +70,6 @@ impl Workload {
     pub(crate) fn list(&self, operation: Operation) -> ListMachinesRequest {
         ListMachinesRequest { class: Some(self.class(operation)), ..ListMachinesRequest::default() }
     }
-}
-
-/// Which of its names an asker uses.
-fn name(operation: Operation) -> u64 {
-    operation.number % NAMES
 }
 
 /// What every provider id begins with.
@@ -135,11 +144,13 @@ mod tests {
 
     use super::*;
 
-    const WORKLOAD: Workload = Workload { first_kind: 1, kinds: 100, run: 7 };
+    fn workload(machines: u64) -> Workload {
+        Workload::new(1..101, machines, 64, 7)
+    }
 
     #[test]
     fn a_request_has_about_200_bytes_and_an_answer_about_100() {
-        let request = WORKLOAD.create(Operation { asker: 63, number: 100_000 });
+        let request = workload(1024).create(Operation { asker: 63, number: 100_000 });
         assert!((180..=220).contains(&request.encoded_len()), "{}", request.encoded_len());
         let answer = answer(&request.machine_name);
         assert!((80..=120).contains(&answer.encoded_len()), "{}", answer.encoded_len());
@@ -147,21 +158,35 @@ mod tests {
 
     #[test]
     fn those_in_flight_never_ask_for_one_machine_and_no_request_comes_twice() {
-        let mut ids = BTreeSet::new();
+        let (workload, mut ids) = (workload(1024), BTreeSet::new());
         for number in 0..1000 {
-            let of = |asker| WORKLOAD.create(Operation { asker, number });
+            let of = |asker| workload.create(Operation { asker, number });
             assert_ne!(of(0).machine_name, of(1).machine_name);
             assert!(ids.insert(of(0).request_id));
         }
     }
 
+    fn asked_for(workload: &Workload) -> impl Iterator<Item = MachineRequest> {
+        let operations = (0..500).flat_map(|n| (0..64).map(move |a| (a, n)));
+        operations.map(|(asker, number)| workload.create(Operation { asker, number }))
+    }
+
     #[test]
     fn all_kinds_are_asked_for_from_the_first_on() {
         let kinds: BTreeSet<_> =
-            (0..2000).map(|number| WORKLOAD.class(Operation { asker: 0, number }).kind).collect();
+            asked_for(&workload(400)).filter_map(|create| create.class).map(|it| it.kind).collect();
         assert_eq!(kinds.len(), 100);
         assert_eq!(kinds.first(), Some(&kind(1)));
         assert_eq!(kinds.last(), Some(&kind(100)));
+    }
+
+    #[test]
+    fn there_are_so_many_machines_and_each_is_of_one_kind() {
+        let named = |it: MachineRequest| (it.machine_name, it.class.map(|class| class.kind));
+        let machines: BTreeSet<_> = asked_for(&workload(1024)).map(named).collect();
+        assert_eq!(machines.len(), 1024);
+        let names: BTreeSet<_> = machines.iter().map(|(name, _)| name).collect();
+        assert_eq!(names.len(), 1024);
     }
 
     #[test]

@@ -13,8 +13,7 @@ pub(crate) struct Requests {
     workload: Workload,
     encoded: Vec<u8>,
     kind: Digits,
-    asker: Digits,
-    name: Digits,
+    machine: Digits,
     number: Digits,
 }
 
@@ -36,12 +35,10 @@ impl Requests {
             found.expect("a message has the texts that were put into it") + text.len()
         };
         let before = |end: usize, digits: usize| end - digits..end;
-        let name = before(end_of(&name), "00".len());
         Self {
             kind: before(end_of(&kind), "00000".len()),
-            asker: before(name.start - "-".len(), "000000".len()),
+            machine: before(end_of(&name), "00000000".len()),
             number: before(end_of(&id), "0000000000000000000".len()),
-            name,
             encoded,
             workload: workload.clone(),
         }
@@ -49,14 +46,10 @@ impl Requests {
 
     /// The request of this operation, which is there until the next.
     pub(crate) fn create(&mut self, operation: Operation) -> &[u8] {
-        let Operation { asker, number } = operation;
-        let kind = self.workload.kind(operation);
-        for (digits, number) in [
-            (&self.kind, kind),
-            (&self.asker, asker as u64),
-            (&self.name, super::name(operation)),
-            (&self.number, number),
-        ] {
+        let (kind, machine) = (self.workload.kind(operation), self.workload.machine(operation));
+        for (digits, number) in
+            [(&self.kind, kind), (&self.machine, machine), (&self.number, operation.number)]
+        {
             write(&mut self.encoded[digits.clone()], number);
         }
         &self.encoded
@@ -82,26 +75,25 @@ mod tests {
     use prost::Message as _;
 
     use super::*;
-    use crate::workload::{ASKERS, KINDS};
+    use crate::workload::{ASKERS, KINDS, MACHINES};
 
-    fn a_workload() -> impl Strategy<Value = Workload> {
-        (0..KINDS, 0..KINDS, any::<u64>()).prop_map(|(one, other, run)| {
-            let first_kind = one.min(other);
-            Workload { first_kind, kinds: one.max(other) - first_kind + 1, run }
+    /// A load, and operations that are in flight.
+    fn a_load() -> impl Strategy<Value = (Workload, Vec<Operation>)> {
+        let numbers = (0..KINDS, 0..KINDS, 0..=MACHINES, 1..=ASKERS, any::<u64>());
+        numbers.prop_flat_map(|(one, other, machines, in_flight, run)| {
+            let kinds = one.min(other)..one.max(other) + 1;
+            let number = prop_oneof![0..1000_u64, 0..10_u64.pow(19)];
+            let operation =
+                (0..in_flight, number).prop_map(|(asker, number)| Operation { asker, number });
+            let workload = Workload::new(kinds, machines, in_flight, run);
+            (Just(workload), proptest::collection::vec(operation, 1..20))
         })
-    }
-
-    fn operations() -> impl Strategy<Value = Vec<Operation>> {
-        let number = prop_oneof![0..1000_u64, 0..10_u64.pow(19)];
-        let operation = (0..ASKERS, number).prop_map(|(asker, number)| Operation { asker, number });
-        proptest::collection::vec(operation, 1..20)
     }
 
     proptest! {
         #[test]
         fn ready_bytes_are_the_request_that_would_be_encoded(
-            workload in a_workload(),
-            operations in operations(),
+            (workload, operations) in a_load(),
         ) {
             let mut requests = Requests::new(&workload, |create| create.encode_to_vec());
             for operation in operations {
@@ -112,8 +104,7 @@ mod tests {
 
         #[test]
         fn so_are_those_within_another_message(
-            workload in a_workload(),
-            operations in operations(),
+            (workload, operations) in a_load(),
         ) {
             let around = |create| SubmitRequest {
                 tag: 7,
