@@ -140,6 +140,9 @@ impl Session {
         mut resumed: impl FnMut(v1::Resumed),
     ) -> End {
         let mut alarm = pin!(sleep_until(Instant::now()));
+        let handle = self.handle.clone();
+        // Kept, as it is seldom nudged: who comes to wait and leaves again has to queue each time.
+        let mut nudged = pin!(handle.nudged());
         loop {
             if let Some(end) = self.handle.told_to_end() {
                 return end.clone();
@@ -154,7 +157,10 @@ impl Session {
             // Every branch is cancel safe: the ones that lose the race lose nothing.
             let mut next = tokio::select! {
                 frame = inbound.next() => Some(frame),
-                () = self.handle.nudged() => continue,
+                () = &mut nudged => {
+                    nudged.set(handle.nudged());
+                    continue;
+                }
                 () = &mut alarm => {
                     if !self.handle.is_dead() {
                         continue;

@@ -225,7 +225,8 @@ impl Executor {
 
     /// Has all in this round begin, one after the other for as long as that takes no time.
     pub(crate) fn begin(self: &Arc<Self>, round: Arc<Round>) {
-        self.tasks.spawn(self.clone().go_round(round));
+        // In a box, since the runtime moves what it spawns, and more than once.
+        self.tasks.spawn(Box::pin(self.clone().go_round(round)));
     }
 
     /// Has those begin by themselves that have not begun yet: whoever is before them takes time.

@@ -12,10 +12,9 @@ use tracing_subscriber::{
     registry::LookupSpan,
 };
 
-/// Panics when the task of this driver's session runs next.
-///
-/// A session's task is in its span whenever it runs, and enters it through here: so the panic comes
-/// inside the task that the broker spawned, at whatever point it happens to be.
+/// Panics when the session of this driver does something for which it enters its span, as it does when it hears of
+/// an operation from an earlier stream: so the panic comes inside the task that the broker spawned, amid the
+/// frames that it reads.
 #[derive(Clone, Default)]
 struct Trap {
     victim: Arc<Mutex<Option<String>>>,
@@ -82,8 +81,7 @@ async fn a_panic_inside_a_session_ends_its_operations_and_disturbs_nobody_else()
     let listed = other.take().await;
 
     *trap.victim.lock().expect("no panic while locked") = Some("doomed".to_owned());
-    // Whatever wakes the task.
-    doomed.pong(1);
+    doomed.still_runs("create", "from-before");
     let left = broker.until_drivers(1).await;
     assert_eq!(left[0].instance_id, "other");
     doomed.end().await.expect("its stream ends, so that it can dial again");

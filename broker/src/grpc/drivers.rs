@@ -17,7 +17,6 @@ use prost::Message;
 use tokio::sync::oneshot;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::Status;
-use tracing::{Instrument as _, field::Empty};
 
 use self::{incoming::FromDriver, outgoing::ToDriver};
 use super::{
@@ -135,7 +134,6 @@ impl DriversDoor {
         let (outbound, stream) = ToDriver::new(last);
         let inbound = Messages::new(request.into_body(), MAX_FRAME);
         let (door, mut inbound) = (self.clone(), FromDriver(inbound));
-        let span = tracing::info_span!("session", driver = Empty, id = Empty);
         let serve = async move {
             // Lent, not given: what moves into a future within this one has its place in both.
             let served = door.serve(&mut inbound, outbound, &caller, unregistered).await;
@@ -144,7 +142,7 @@ impl DriversDoor {
                 farewell.send(status).ok();
             }
         };
-        self.sessions.spawn(serve.instrument(span));
+        self.sessions.spawn(serve);
         Ok(unary::answered(Reply::Messages(stream.boxed())))
     }
 

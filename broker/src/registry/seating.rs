@@ -69,15 +69,15 @@ pub(super) fn choose(
     let can = |seat: &Seat| may(seat) && seat.session.info().verbs.contains(&wanted.verb);
     let is_ready = |seat: &Seat| can(seat) && seat.session.health_at(wanted.now) == Health::Ready;
     let ready = || seats.iter().filter(|seat| is_ready(seat));
-    let chosen = match (policy, wanted.machine) {
+    let chosen = match (seats.only(), policy, wanted.machine) {
         // Mostly there is nothing to choose.
-        _ if seats.only().is_some() => ready().next(),
-        (Policy::Standby | Policy::Exclusive, _) => {
+        (Some(only), ..) => Some(only).filter(|only| is_ready(only)),
+        (None, Policy::Standby | Policy::Exclusive, _) => {
             // A new version that fails from the start gives way to the one before it.
             ready().max_by_key(|seat| (!seat.session.fails_from_the_start(), seat.order))
         }
-        (Policy::Share, Some(machine)) => seats.choose(hash(machine), is_ready),
-        (Policy::Share, None) => ready().min_by_key(|seat| load(&seat.session)),
+        (None, Policy::Share, Some(machine)) => seats.choose(hash(machine), is_ready),
+        (None, Policy::Share, None) => ready().min_by_key(|seat| load(&seat.session)),
     };
     match chosen {
         Some(seat) => Ok(seat.session.clone()),

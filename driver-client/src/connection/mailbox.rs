@@ -12,7 +12,7 @@ use std::{
 };
 
 use broker_proto::driving::DriverSide;
-use futures::Stream;
+use futures::{Stream, stream};
 use tokio::sync::Notify;
 
 use super::outbox::Outbox;
@@ -128,11 +128,6 @@ impl Mailbox {
         self.lock().outbox.is_done()
     }
 
-    /// Returns when the session should look again.
-    pub(super) async fn nudged(&self) {
-        self.nudge.notified().await;
-    }
-
     /// Says this and no more.
     pub(super) fn leave(&self, farewell: DriverSide) {
         self.end(Stage::Leaving(Some(farewell)));
@@ -163,6 +158,14 @@ impl Mailbox {
 impl Owned {
     pub(super) fn ears(&self) -> Arc<dyn Ears> {
         self.0.clone()
+    }
+
+    /// An item whenever the session should look again.
+    pub(super) fn nudges(&self) -> impl Stream<Item = ()> + Send + use<> {
+        stream::unfold(self.0.clone(), async |mailbox| {
+            mailbox.nudge.notified().await;
+            Some(((), mailbox))
+        })
     }
 }
 

@@ -12,7 +12,10 @@ use broker_proto::{
     v1 as wire,
 };
 use bytes::Bytes;
-use futures::FutureExt as _;
+use futures::{
+    FutureExt as _, StreamExt as _,
+    stream::{once, select_all},
+};
 use tokio::time::{Instant, sleep_until, timeout};
 use tonic::{Status, Streaming};
 use tracing::{debug, warn};
@@ -58,6 +61,16 @@ pub(super) enum Why {
     Stopping,
     /// The broker asked for it.
     Drained,
+}
+
+/// What happens to a session beside its traffic.
+enum Seldom {
+    /// The driver stops now.
+    Stop,
+    /// The driver stops when it has finished.
+    Drain,
+    /// The mailbox wants to be looked at.
+    Nudged,
 }
 
 /// How much one stream may have outstanding, beyond what any sane broker sends.
@@ -155,8 +168,12 @@ impl<'a> Session<'a> {
         let shared = self.shared;
         let mut alarm = pin!(sleep_until(self.heard + self.dead_after));
         let mut release = pin!(sleep_until(self.heard));
-        let mut stop = pin!(shared.stop.cancelled());
-        let mut drain = pin!(shared.drain.cancelled());
+        // Looked at when it happens, and not whenever a frame comes.
+        let mut seldom = select_all([
+            once(shared.stop.cancelled()).map(|()| Seldom::Stop).boxed(),
+            once(shared.drain.cancelled()).map(|()| Seldom::Drain).boxed(),
+            self.mailbox.nudges().map(|()| Seldom::Nudged).boxed(),
+        ]);
         loop {
             let wants_to_leave = self.stopping || self.leave_at.is_some();
             let has_room = match self.mailbox.look(self.most_outstanding * 4, wants_to_leave) {
@@ -170,11 +187,14 @@ impl<'a> Session<'a> {
             // Every branch is cancel safe: the ones that lose the race lose nothing.
             tokio::select! {
                 biased;
-                () = &mut stop => return Err(End::Stopped),
-                () = &mut drain, if !self.stopping => {
-                    self.stopping = true;
-                    self.mailbox.with(|outbox| outbox.drain("the driver is stopping"));
-                }
+                Some(what) = seldom.next() => match what {
+                    Seldom::Stop => return Err(End::Stopped),
+                    Seldom::Drain => {
+                        self.stopping = true;
+                        self.mailbox.with(|outbox| outbox.drain("the driver is stopping"));
+                    }
+                    Seldom::Nudged => {}
+                },
                 () = &mut release, if !self.begun.is_empty() => {
                     self.scatter();
                     self.mailbox.with(Outbox::release);
@@ -190,7 +210,6 @@ impl<'a> Session<'a> {
                         release.as_mut().reset(self.heard + HELD_BACK);
                     }
                 }
-                () = self.mailbox.nudged() => {}
                 () = &mut alarm => {
                     let dead_at = self.heard + self.dead_after;
                     if Instant::now() >= dead_at {

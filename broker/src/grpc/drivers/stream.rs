@@ -15,9 +15,10 @@ use broker_proto::{
     v1::{self, reject::Reason},
 };
 use bytes::Bytes;
+use futures::{StreamExt as _, stream::FuturesUnordered};
 use tokio::time::{sleep, timeout};
-use tokio_stream::StreamExt as _;
 use tonic::{Code, Status};
+use tracing::{Instrument as _, Span, field::Empty};
 
 use super::{
     super::status,
@@ -27,7 +28,7 @@ use super::{
 };
 use crate::{
     audit::{self, Event, Outcome, Record, bounded},
-    auth::{Caller, Denied, Territory},
+    auth::{Auth, Caller, Denied, Territory},
     bounds::{self, Place},
     driver::{DriverKey, MachineId, SessionId},
     registry::{Registration, What},
@@ -75,12 +76,13 @@ impl Drivers {
         caller: &Caller,
         unregistered: Place,
     ) -> Result<(), Status> {
+        let span = tracing::info_span!("session", driver = Empty, id = Empty);
         // In a box of its own, gone when it is over: it needs several times the memory of the session,
         // which may stay for months.
-        let met = Box::pin(self.meet(inbound, outbound, caller, unregistered)).await?;
-        let Some(mut admitted) = met else { return Ok(()) };
-        let end = self.attend(&mut admitted, inbound, caller).await;
-        self.part(admitted, &end, caller);
+        let meet = self.meet(inbound, outbound, caller, unregistered).instrument(span.clone());
+        let Some(mut admitted) = Box::pin(meet).await? else { return Ok(()) };
+        let end = self.attend(&mut admitted, inbound, caller, &span).await;
+        span.in_scope(|| self.part(admitted, &end, caller));
         farewell(end)
     }
 
@@ -163,7 +165,7 @@ impl Drivers {
         self.tell(&outbound, [Outgoing::Session(admitted.handle.frames())]).await?;
         drop(outbound);
         self.metrics.driver_registered(info);
-        let span = tracing::Span::current();
+        let span = Span::current();
         span.record("driver", &*info.instance.id).record("id", info.id.to_string());
         tracing::info!(
             kinds = %kinds(&info.keys), version = info.version, protocol = info.protocol,
@@ -176,12 +178,14 @@ impl Drivers {
         Ok(Some(admitted))
     }
 
-    /// Step 5. Says how it ended.
+    /// Step 5. Says how it ended. Not within the `span`, which would be entered for every frame: only for what
+    /// is seldom.
     async fn attend(
         &self,
         admitted: &mut Admitted,
         inbound: &mut FromDriver,
         caller: &Caller,
+        span: &Span,
     ) -> End {
         let Admitted { handle, session, stranger, .. } = admitted;
         let info = handle.info();
@@ -192,20 +196,24 @@ impl Drivers {
             })
         });
         let resumed = |operation: v1::Resumed| {
+            let _entered = span.enter();
             // What another replica asked for is as new to us as what an earlier process did.
             let unknown = *stranger || operation.elsewhere;
             if let Some(machine) = self.ledger.resumed(&operation, info, unknown) {
                 handle.forget(machine);
             }
         };
-        let mut revoked = pin!(self.auth.revoked(caller, |auth| {
+        let still = |auth: &Auth| {
             let now = auth.territory(caller, &info.keys)?;
             if now == info.territory { Ok(()) } else { Err(Denied::Moved) }
-        }));
+        };
+        // A set of one: it is polled when something changes, and not whenever a frame comes.
+        let mut revoked = FuturesUnordered::from_iter([self.auth.revoked(caller, still)]);
         let mut run = pin!(session.run(inbound, resumed));
         tokio::select! {
+            biased;
             end = &mut run => end,
-            why = &mut revoked => {
+            Some(why) = revoked.next() => {
                 handle.end(End::Revoked(why));
                 run.await
             }
