@@ -15,8 +15,9 @@ use crate::{
     maps::SharedMap,
 };
 
-/// How many names are remembered. With more, all are forgotten and read again.
-const MOST: usize = 4096;
+/// How many names are remembered, for as many kinds as there may be drivers. With more, all are forgotten and read
+/// again.
+const MOST: usize = 16_384;
 /// What is longer is read each time.
 const LONGEST: usize = 1024;
 pub(super) const MAX_TEXT: usize = 1024;
