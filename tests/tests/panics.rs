@@ -55,7 +55,7 @@ impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Trap {
         };
         let mut victim = self.victim.lock().expect("no panic while locked");
         if victim.as_ref() == Some(&name) {
-            // Once: the unwinding comes through here as well.
+            // Once: it dials again, and that session is to live.
             *victim = None;
             drop(victim);
             panic!("a bug in the session of {name}");

@@ -7,7 +7,7 @@ use crate::{
     plot::{Chart, Line, svg},
     report::{Report, count, figure, markdown, median},
     site::Carrier,
-    way::MACHINES,
+    way::{MACHINES, OF_A_KIND},
 };
 
 const IN_FLIGHT: usize = 64;
@@ -49,7 +49,7 @@ const GROWTHS: [Growth; 5] = [
             House::empty(Carrier::Plain, 1)?.with(&drivers.flag("connections", 4))
         },
         kinds: |_| 1,
-        machines: |drivers| MACHINES.max(4 * drivers),
+        machines: |drivers| MACHINES.max(OF_A_KIND * drivers),
         in_flight: |_| IN_FLIGHT,
     },
     Growth {

@@ -30,7 +30,8 @@ use self::window::Window;
 use crate::{
     dial::{Bearer, Dialing},
     process::{PATIENCE, cpu_time},
-    workload::{ASKERS, KINDS, MACHINES, Workload},
+    way::MACHINES,
+    workload::{ASKERS, KINDS, MOST_MACHINES, Workload},
 };
 
 /// How operations get to whoever executes them.
@@ -76,7 +77,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 0)]
     first_kind: u64,
     /// Asks for so many machines in all, each of one kind
-    #[arg(long, default_value_t = 1024)]
+    #[arg(long, default_value_t = MACHINES)]
     machines: u64,
     /// Stops after so many operations
     #[arg(long, conflicts_with_all = ["seconds", "warm_up"])]
@@ -151,9 +152,10 @@ async fn measure(args: &Args, ids: &[u32]) -> anyhow::Result<Measured> {
     ensure!(
         args.in_flight <= ASKERS
             && args.kinds.saturating_add(args.first_kind) <= KINDS
-            && args.machines <= MACHINES,
+            && args.machines <= MOST_MACHINES,
         "more in flight, kinds or machines than there are numbers"
     );
+    ensure!(args.machines >= args.kinds, "some kinds have no machine");
     // Before the time runs: with TLS, connections take theirs.
     let channels = match args.path {
         Path::Nats | Path::Relay => Vec::new(),

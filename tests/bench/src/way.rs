@@ -48,7 +48,7 @@ const LONGEST: f64 = 60.0;
 /// As many machines with one driver as with a hundred: what is compared is ways, and each machine is some memory.
 pub(crate) const MACHINES: u64 = 1024;
 /// With more kinds there are more, so that all are asked for.
-const OF_A_KIND: u64 = 4;
+pub(crate) const OF_A_KIND: u64 = 4;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Way {

@@ -14,7 +14,7 @@ pub(crate) const API_VERSION: &str = "bench.machinebroker.dev/v1";
 /// How many can be in flight, and how many kinds and machines there can be: their numbers have so many digits.
 pub(crate) const ASKERS: usize = 1_000_000;
 pub(crate) const KINDS: u64 = 100_000;
-pub(crate) const MACHINES: u64 = 10_000_000;
+pub(crate) const MOST_MACHINES: u64 = 10_000_000;
 
 /// One operation of a load: who of those in flight asks, and the how manieth it is of all.
 #[derive(Clone, Copy, Debug)]
@@ -29,30 +29,30 @@ pub(crate) struct Operation {
 pub(crate) struct Workload {
     pub(crate) first_kind: u64,
     kinds: u64,
-    /// How many machines each of those in flight asks for.
-    machines: u64,
+    /// How many each of those in flight asks for.
+    machines_each: u64,
     run: u64,
 }
 
 impl Workload {
     /// Of so many machines in all, at least one for each of those in flight.
     pub(crate) fn new(kinds: Range<u64>, machines: u64, in_flight: usize, run: u64) -> Self {
-        let machines = machines.div_ceil(in_flight as u64).max(1);
-        Self { first_kind: kinds.start, kinds: kinds.end - kinds.start, machines, run }
+        let machines_each = machines.div_ceil(in_flight as u64);
+        Self { first_kind: kinds.start, kinds: kinds.end - kinds.start, machines_each, run }
     }
 
     pub(crate) fn class(&self, operation: Operation) -> ClassRef {
         class(self.kind(operation))
     }
 
-    /// A machine is of one kind for good, and all kinds have as many.
+    /// A machine is of one kind for good, and all kinds have about as many.
     fn kind(&self, operation: Operation) -> u64 {
         self.first_kind + self.machine(operation) % self.kinds
     }
 
     /// One of the asker's own.
     fn machine(&self, operation: Operation) -> u64 {
-        operation.asker as u64 * self.machines + scatter(operation.number) % self.machines
+        operation.asker as u64 * self.machines_each + scatter(operation.number) % self.machines_each
     }
 
     /// A create of a machine that nobody else in flight asks for, so that none waits for another.

@@ -75,11 +75,11 @@ mod tests {
     use prost::Message as _;
 
     use super::*;
-    use crate::workload::{ASKERS, KINDS, MACHINES};
+    use crate::workload::{ASKERS, KINDS, MOST_MACHINES};
 
     /// A load, and operations that are in flight.
     fn a_load() -> impl Strategy<Value = (Workload, Vec<Operation>)> {
-        let numbers = (0..KINDS, 0..KINDS, 0..=MACHINES, 1..=ASKERS, any::<u64>());
+        let numbers = (0..KINDS, 0..KINDS, 1..=MOST_MACHINES, 1..=ASKERS, any::<u64>());
         numbers.prop_flat_map(|(one, other, machines, in_flight, run)| {
             let kinds = one.min(other)..one.max(other) + 1;
             let number = prop_oneof![0..1000_u64, 0..10_u64.pow(19)];
