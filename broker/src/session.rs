@@ -134,6 +134,9 @@ impl Session {
     /// `resumed` hears of operations from earlier streams. Callers that still wait learn that it is over
     /// by the drop of the session and of their tickets with it. Give up its seats before: they will
     /// try again at once.
+    ///
+    /// Runs outside the session's span, which would be entered for every frame: who logs here names the
+    /// session, as [`SessionHandle`] does.
     pub async fn run(
         &mut self,
         mut inbound: impl Stream<Item = Result<DriverSide, Broken>> + Unpin,
@@ -141,7 +144,7 @@ impl Session {
     ) -> End {
         let mut alarm = pin!(sleep_until(Instant::now()));
         let handle = self.handle.clone();
-        // Kept, as it is seldom nudged: who comes to wait and leaves again has to queue each time.
+        // Kept between turns: a new one would take a lock to come, and again to leave.
         let mut nudged = pin!(handle.nudged());
         loop {
             if let Some(end) = self.handle.told_to_end() {

@@ -15,7 +15,7 @@ use crate::{
     maps::SharedMap,
 };
 
-/// How many names are remembered, for as many kinds as there may be drivers. With more, all are forgotten and read
+/// How many names are remembered: ten thousand drivers have as many kinds. With more, all are forgotten and read
 /// again.
 const MOST: usize = 16_384;
 /// What is longer is read each time.

@@ -207,8 +207,9 @@ impl Drivers {
             let now = auth.territory(caller, &info.keys)?;
             if now == info.territory { Ok(()) } else { Err(Denied::Moved) }
         };
-        // A set of one: it is polled when something changes, and not whenever a frame comes.
-        let mut revoked = FuturesUnordered::from_iter([self.auth.revoked(caller, still)]);
+        // A set of one: it is polled when something changes, and not whenever a frame comes. In a box, as a set has
+        // room for one more than it has.
+        let mut revoked = FuturesUnordered::from_iter([Box::pin(self.auth.revoked(caller, still))]);
         let mut run = pin!(session.run(inbound, resumed));
         tokio::select! {
             biased;
